@@ -1,0 +1,137 @@
+"""Running a task: from its configuration and its surroundings to a worker group, and back to one result."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flytekit
+from flytekit.core.context_manager import FlyteContextManager
+from flytekit.exceptions.base import FlyteException, FlyteRecoverableException
+from flytekit.extend import IgnoreOutputs
+
+from flyte_torchrun.flytekit.config import Job
+from flyte_torchrun.flytekit.rank import RankContext, RankOutput, outputs_of, run_task_function
+from flyte_torchrun.launch import LaunchPlan, RankError, launch
+
+__all__ = ["RankFailedException", "run"]
+
+_LAUNCHER_SETTINGS = (
+    "monitor_interval",
+    "join_timeout",
+    "read_timeout",
+    "shutdown_grace",
+    "omp_num_threads",
+    "preload",
+    "timeout",
+    "hang_timeout",
+)
+
+
+class RankFailedException(FlyteException):
+    """A rank failed in a pod: the message begins with the user's exception, and the timestamp is the rank's own."""
+
+    _ERROR_CODE = "USER:RuntimeError"
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def run(job: Job, function: Callable[..., Any], inputs: Mapping[str, Any]) -> Any:
+    """Runs the task function in the ranks that belong to this pod (or, locally, to the whole job).
+
+    Returns:
+        What global rank 0 returned.
+
+    Raises:
+        IgnoreOutputs: global rank 0 ran in another pod.
+        Exception: the first real error of a rank: locally the user's own exception, in a pod RankFailedException, or
+            FlyteRecoverableException when the user's exception is one.
+    """
+    context = FlyteContextManager.current_context()
+    is_local = context.execution_state is None or context.execution_state.is_local_execution()
+    if job.elastic is None and not is_local and "RANK" in os.environ:
+        return _run_as_the_operators_rank(function, inputs)
+    plan = _plan(job, is_local)
+    try:
+        result = launch(plan, run_task_function, RankContext.current(), function, inputs)
+    except RankError as error:
+        raise _reported(error, is_local) from error
+    if not result.is_rank_zero_here:
+        raise IgnoreOutputs("global rank 0 ran in another pod")
+    return _take_over(result.value)
+
+
+def _run_as_the_operators_rank(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Any:
+    """A PyTorchJob without elastic policy: the operator gave this pod its rank, and the pod is the rank."""
+    import asyncio
+
+    value = function(**inputs)
+    if inspect.iscoroutine(value):
+        value = asyncio.run(value)
+    if os.environ["RANK"] != "0":
+        raise IgnoreOutputs(f"this pod is rank {os.environ['RANK']}, and rank 0 writes the outputs")
+    return value
+
+
+def _plan(job: Job, is_local: bool) -> LaunchPlan:
+    settings: dict[str, Any] = {"run_id": _run_id()}
+    if job.elastic is None:
+        # Locally the whole group runs here: as many ranks as the job would have pods.
+        return LaunchPlan(nproc_per_node=job.nodes.max_nodes, **settings)
+    if not job.is_one_node:
+        endpoint = os.environ.get("PET_RDZV_ENDPOINT")
+        if endpoint is None:
+            where = (
+                "a local run has only this one" if is_local else "PET_RDZV_ENDPOINT is not set, so no operator made it"
+            )
+            raise ValueError(
+                f"nnodes: this task needs {job.nodes} pods of a PyTorchJob, and {where};"
+                " set nnodes=1 to run it in one, with as many ranks in nproc_per_node as there should be"
+            )
+        settings |= {
+            "rdzv_endpoint": endpoint,
+            "min_nodes": job.nodes.min_nodes,
+            "max_nodes": job.nodes.max_nodes,
+        }
+    for name in _LAUNCHER_SETTINGS:
+        value = getattr(job.elastic, name)
+        if value is not None:
+            settings[name] = value
+    return LaunchPlan(
+        nproc_per_node=job.nproc_per_node,
+        start_method=job.elastic.start_method,
+        max_restarts=job.elastic.max_restarts,
+        rdzv_backend=job.elastic.rdzv_backend,
+        rdzv_configs=job.elastic.rdzv_configs,
+        **settings,
+    )
+
+
+def _run_id() -> str:
+    """The same in every pod of one attempt, another in the next: a retry must never meet a closed rendezvous."""
+    execution = flytekit.current_context().execution_id
+    name = execution.name if execution is not None and execution.name else "local"
+    return f"{name}-{os.environ.get('FLYTE_ATTEMPT_NUMBER', '0')}"
+
+
+def _take_over(output: RankOutput) -> Any:
+    """Puts what rank 0 made beside its value into this process's context."""
+    flytekit.current_context().decks.extend(output.decks)
+    tracker = FlyteContextManager.current_context().output_metadata_tracker
+    if tracker is not None:
+        for value, metadata in zip(outputs_of(output.value), output.metadata, strict=True):
+            if metadata is not None:
+                tracker.add(value, metadata)
+    return output.value
+
+
+def _reported(error: RankError, is_local: bool) -> Exception:
+    cause = error.__cause__
+    if isinstance(cause, FlyteRecoverableException):
+        return FlyteRecoverableException(str(error), timestamp=error.timestamp)
+    if is_local and isinstance(cause, Exception):
+        return cause
+    return RankFailedException(str(error), timestamp=error.timestamp)
