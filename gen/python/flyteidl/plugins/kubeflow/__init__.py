@@ -1,0 +1,3 @@
+"""Puts these modules before those of the flyteidl wheel, which supplies all others."""
+
+__path__ = __import__("pkgutil").extend_path(__path__, __name__)
