@@ -1,7 +1,7 @@
 """The flytekit task against flytekit's own plugin: the same trivial task, alternating in one process.
 
-Prints rows of `what ours peer ratio`, in seconds; a ratio below 1 means that ours takes less. The first launch in a process
-pays for the start of the rank server, the later ones do not. Spawned ranks import the program again; so do the peer's.
+Prints rows of `what ours peer ratio`, in seconds; a ratio below 1 means that ours takes less. The first launch in a
+process pays for the start of the rank server, the later ones do not.
 """
 
 import statistics

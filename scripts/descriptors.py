@@ -1,7 +1,7 @@
 """What scripts/generate needs beside buf: descriptors from the flyteidl wheel, and the order of the generated files.
 
-Commands: `imports` and `released` write a FileDescriptorSet to standard output; `arrange FROM TO` puts buf's output where
-it belongs.
+Commands: `imports` and `released` write a FileDescriptorSet to standard output; `arrange FROM TO` puts buf's output
+where it belongs.
 """
 
 import shutil
@@ -15,7 +15,10 @@ from flyteidl.plugins.kubeflow import pytorch_pb2 as kubeflow_pytorch_pb2
 from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2
 
 RELEASED = (common_pb2, pytorch_pb2, kubeflow_common_pb2, kubeflow_pytorch_pb2)
-OVERLAY = '"""Puts these modules before those of the flyteidl wheel, which supplies all others."""\n\n__path__ = __import__("pkgutil").extend_path(__path__, __name__)\n'
+OVERLAY = '''"""Puts these modules before those of the flyteidl wheel, which supplies all others."""
+
+__path__ = __import__("pkgutil").extend_path(__path__, __name__)
+'''
 
 
 def with_imports(*modules):

@@ -39,8 +39,11 @@ def install_module_transformer() -> None:
 
     torch before 2.6 is left alone: there flytekit's own reader works, with that torch's default.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):
+    if "torch" not in sys.modules:
+        return
+    import torch
+
+    if not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):
         return
     TypeEngine.lazy_import_transformers()
     transformer: Any = TypeEngine._REGISTRY.get(torch.nn.Module)
@@ -74,7 +77,7 @@ def load_module(path: str, device: str) -> torch.nn.Module:
     """
     import torch
 
-    allowed: list[tuple[Any, str]] = []
+    allowed: list[Any] = []
     for name in _global_names(path):
         found = _loaded(name)
         if isinstance(found, type) and issubclass(found, torch.nn.Module) and not _carries_code(found):
