@@ -1,0 +1,38 @@
+"""Runs a function in the ranks of a worker group, the way torchrun does, for a process that is already running.
+
+    from flyte_torchrun.launch import LaunchPlan, launch
+
+    result = launch(LaunchPlan(nproc_per_node=2), train, config, epochs=3)
+    print(result.value)  # what global rank 0 returned
+
+Rendezvous, restarts and the ranks' environment are torch elastic's; starting the ranks, their inputs, the result and
+the errors are done here. Importing this package loads no torch.
+"""
+
+from flyte_torchrun.launch.errors import (
+    LaunchError,
+    LaunchTerminatedError,
+    LaunchTimeoutError,
+    PlanError,
+    RankError,
+    RendezvousError,
+    SerializationError,
+    TorchNotInstalledError,
+)
+from flyte_torchrun.launch.launcher import LaunchResult, launch
+from flyte_torchrun.launch.plan import LaunchPlan, resolve_nproc
+
+__all__ = [
+    "LaunchError",
+    "LaunchPlan",
+    "LaunchResult",
+    "LaunchTerminatedError",
+    "LaunchTimeoutError",
+    "PlanError",
+    "RankError",
+    "RendezvousError",
+    "SerializationError",
+    "TorchNotInstalledError",
+    "launch",
+    "resolve_nproc",
+]

@@ -1,0 +1,43 @@
+"""What the rank server loads before it forks ranks: torch, and the modules that the plan names.
+
+multiprocessing swallows errors of what its server preloads, so they are kept here and told by the first rank. The
+server must not touch the GPU: a process that has cannot be forked.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+
+__all__ = ["ERROR", "MODULES_VARIABLE", "load"]
+
+MODULES_VARIABLE = "FLYTE_TORCHRUN_PRELOAD"
+
+ERROR: str | None = None
+
+
+def load(names: Iterable[str]) -> str | None:
+    """Imports the modules.
+
+    Returns:
+        What went wrong, with the module's name; None: nothing.
+    """
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            return f"preload: {name} cannot be imported: {type(error).__name__}: {error}"
+    return None
+
+
+def _load_in_server(names: Iterable[str]) -> str | None:
+    for name in ("torch", "torch.distributed", *names):
+        if error := load([name]):
+            return error
+        if sys.modules["torch"].cuda.is_initialized():
+            return f"preload: importing {name} initialised CUDA, after which no process can be forked"
+    return None
+
+
+if MODULES_VARIABLE in os.environ:
+    ERROR = _load_in_server(filter(None, os.environ[MODULES_VARIABLE].split(",")))
