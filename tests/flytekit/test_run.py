@@ -10,7 +10,8 @@ from typing import NamedTuple
 import flytekit
 import pytest
 import torch
-from flytekit import Deck, FlyteRecoverableException, task, workflow
+from flytekit import Deck, task, workflow
+from flytekit.exceptions.base import FlyteRecoverableException
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 

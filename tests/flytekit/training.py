@@ -5,7 +5,8 @@ import threading
 from pathlib import Path
 
 import torch
-from flytekit import FlyteRecoverableException, Resources, current_context, task
+from flytekit import Resources, current_context, task
+from flytekit.exceptions.base import FlyteRecoverableException
 
 from flyte_torchrun.flytekit import Elastic, ElasticPolicy, PyTorch, RestartPolicy, RunPolicy, Worker
 

@@ -22,7 +22,7 @@ from torch.distributed.elastic.agent.server.api import (
     WorkerSpec,
     WorkerState,
 )
-from torch.distributed.elastic.events import Event, EventSource
+from torch.distributed.elastic.events.api import Event, EventSource
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from flyte_torchrun.launch.errors import LaunchTimeoutError, RankError, describe_exit

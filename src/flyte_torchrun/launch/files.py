@@ -8,9 +8,7 @@ writes, and a write is seen by that rank alone. Everything else is pickled by cl
 from __future__ import annotations
 
 import atexit
-import io
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -22,11 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from flyte_torchrun.launch import guard
-from flyte_torchrun.launch.errors import SerializationError
 
-__all__ = ["RunFolder", "blame", "dump_exception", "load", "payload_size", "save"]
-
-_DEEPEST_BLAME = 8
+__all__ = ["RunFolder", "load", "save"]
 
 
 class _Folders:
@@ -113,12 +108,13 @@ def save(value: Any, path: Path) -> None:
     Raises:
         Exception: whatever a part of the value raises when it is pickled.
     """
-    import cloudpickle
     import torch
+
+    from flyte_torchrun.launch import pickling
 
     part = path.with_suffix(".part")
     with _without_checksums(torch):
-        torch.save(value, part, pickle_module=cloudpickle, pickle_protocol=5)
+        torch.save(value, part, pickle_module=pickling, pickle_protocol=5)
     part.rename(path)
 
 
@@ -141,73 +137,3 @@ def _without_checksums(torch: Any) -> Iterator[None]:
         yield
     finally:
         torch.serialization.set_crc32_options(before)
-
-
-def payload_size(arguments: dict[str, Any]) -> int:
-    """The bytes that the named arguments will take in a file.
-
-    Raises:
-        SerializationError: names the first argument, and the part of it, that cannot be pickled.
-    """
-    import cloudpickle
-    import torch
-
-    class Measure(cloudpickle.Pickler):  # type: ignore[misc]
-        """Pickles into nothing; tensors' storages are counted, not copied."""
-
-        def persistent_id(self, value: object) -> object:
-            if isinstance(value, torch.storage.TypedStorage | torch.UntypedStorage):
-                storages[value.data_ptr() if value.device.type == "cpu" else id(value)] = value.nbytes()
-                return "storage"
-            return None
-
-    storages: dict[int, int] = {}
-    sink = _Counter()
-    for name, value in arguments.items():
-        try:
-            Measure(sink, protocol=5).dump(value)
-        except Exception as error:
-            path, reason = blame(name, value, error)
-            raise SerializationError(f"{path} cannot be sent to the ranks: {reason}") from error
-    return sink.count + sum(storages.values())
-
-
-class _Counter(io.RawIOBase):
-    """A file that keeps only the number of bytes."""
-
-    count = 0
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        self.count += size
-        return size
-
-
-def blame(path: str, value: Any, error: Exception, depth: int = 0) -> tuple[str, str]:
-    """The innermost part of a value that cannot be pickled, and why."""
-    import cloudpickle
-
-    if isinstance(value, dict):
-        parts = [(f"{path}[{key!r}]", item) for key, item in value.items()]
-    elif isinstance(value, list | tuple):
-        parts = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    else:
-        parts = [(f"{path}.{name}", item) for name, item in getattr(value, "__dict__", {}).items()]
-    for part, item in parts if depth < _DEEPEST_BLAME else []:
-        try:
-            cloudpickle.dumps(item)
-        except Exception as inner:
-            return blame(part, item, inner, depth + 1)
-    return path, f"{type(error).__name__}: {error}" if not isinstance(error, TypeError) else str(error)
-
-
-def dump_exception(error: BaseException) -> bytes | None:
-    """The exception as a pickle, or None when it cannot be rebuilt from one."""
-    import cloudpickle
-
-    try:
-        pickled: bytes = cloudpickle.dumps(error)
-        pickle.loads(pickled)
-    except Exception:
-        return None
-    return pickled

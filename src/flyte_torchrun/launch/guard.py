@@ -29,7 +29,7 @@ def wait_for_end(pid: int) -> None:
 
 def registered(folders: list[str]) -> set[int]:
     """The process groups of the ranks below the folders (see files.RunFolder)."""
-    found = set()
+    found: set[int] = set()
     for folder in folders:
         for path, _, names in os.walk(folder):
             if os.path.basename(path) == "pids":

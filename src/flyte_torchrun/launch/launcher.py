@@ -18,7 +18,7 @@ from flyte_torchrun.launch.errors import (
     RendezvousError,
     TorchNotInstalledError,
 )
-from flyte_torchrun.launch.files import RunFolder, load, payload_size, save
+from flyte_torchrun.launch.files import RunFolder, load, save
 from flyte_torchrun.launch.plan import LaunchPlan, resolve_nproc
 from flyte_torchrun.launch.processes import prepare
 
@@ -69,6 +69,8 @@ def launch(plan: LaunchPlan, function: Callable[..., Any], /, *args: Any, **kwar
     nproc = resolve_nproc(plan.nproc_per_node)
     if plan.start_method == "fork":
         prepare(plan.start_method, plan.preload)
+    from flyte_torchrun.launch.pickling import payload_size
+
     size = payload_size({"the function": function, **dict(zip(names, [*args, *kwargs.values()], strict=True))})
     with RunFolder.new(size) as folder:
         save((function, args, kwargs), folder.inputs)
@@ -111,7 +113,8 @@ def _run(plan: LaunchPlan, nproc: int, folder: RunFolder) -> LaunchResult:
     except (RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError) as error:
         raise RendezvousError(
             f"the nodes did not find each other at {plan.rdzv_endpoint or 'this node'}:"
-            f" {type(error).__name__}: {error}; join_timeout is {plan.join_timeout} s, read_timeout is {plan.read_timeout} s"
+            f" {type(error).__name__}: {error};"
+            f" join_timeout is {plan.join_timeout} s, read_timeout is {plan.read_timeout} s"
         ) from error
     if result is None:
         raise RendezvousError("the worker group had ended before this node joined it")

@@ -98,10 +98,10 @@ class LaunchPlan:
             raise PlanError(found)
 
     def _violations(self) -> Iterator[tuple[str, object, str]]:
-        for name, least in (("min_nodes", 1), ("max_nodes", 1), ("max_restarts", 0)):
+        for name, fewest in (("min_nodes", 1), ("max_nodes", 1), ("max_restarts", 0)):
             value = getattr(self, name)
-            if type(value) is not int or value < least:
-                yield name, value, f"a whole number from {least}"
+            if type(value) is not int or value < fewest:
+                yield name, value, f"a whole number from {fewest}"
             elif name == "max_nodes" and type(self.min_nodes) is int and self.min_nodes > value:
                 yield name, value, f"at least min_nodes, which is {self.min_nodes}"
         if self.nproc_per_node not in NPROC_WORDS and (type(self.nproc_per_node) is not int or self.nproc_per_node < 1):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flyte_torchrun.launch.files import RunFolder, blame, dump_exception, load, save
+from flyte_torchrun.launch.files import RunFolder, load, save
 
 __all__ = ["Assignment", "Surroundings", "run_rank"]
 
@@ -140,6 +140,8 @@ def _leave_result(value: Any, path: Path) -> None:
     try:
         save(value, path)
     except Exception as error:
+        from flyte_torchrun.launch.pickling import blame
+
         where, reason = blame("result", value, error)
         raise TypeError(f"{where} cannot be sent back from rank 0: {reason}") from error
 
@@ -159,6 +161,8 @@ def _leave_error(error: BaseException, assignment: Assignment, folder: RunFolder
         "attempt": assignment.attempt,
         "traceback": "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)),
     }
+    from flyte_torchrun.launch.pickling import dump_exception
+
     path = folder.error(assignment.attempt, assignment.rank)
     part = path.with_suffix(".part")
     try:
