@@ -130,7 +130,7 @@ def test_a_symbolic_nproc_is_a_number_on_the_wire_and_a_word_in_the_extension():
         return payload.elastic_config.nproc_per_node, payload.launch_options.symbolic_nproc_per_node
 
     assert read(Elastic(nnodes=2, nproc_per_node="gpu"), limits=Resources(gpu="4")) == (4, SymbolicNprocPerNode.GPU)
-    assert read(Elastic(nnodes=2, nproc_per_node="auto"), resources=Resources(gpu=2)) == (2, SymbolicNprocPerNode.AUTO)
+    assert read(Elastic(nnodes=2, nproc_per_node="auto"), requests=Resources(gpu="2")) == (2, SymbolicNprocPerNode.AUTO)
     assert read(Elastic(nnodes=2, nproc_per_node="cpu")) == (1, SymbolicNprocPerNode.CPU)
     worker = Worker(replicas=2, limits=Resources(gpu="8"))
     policy = ElasticPolicy(n_proc_per_node="gpu")
@@ -258,8 +258,8 @@ def test_an_overridden_configuration_changes_type_payload_and_pod():
         return grows(x=1).with_overrides(task_config=Elastic(nnodes=4, nproc_per_node=2, increase_shared_mem=False))
 
     try:
+        flow.compile()
         template = get_serializable({}, SETTINGS, grows).template.to_flyte_idl()
-        assert flow.name
         assert kind(template) == ("pytorch", 1)
         assert payload_of(template).worker_replicas.replicas == 4
         assert template.HasField("container")

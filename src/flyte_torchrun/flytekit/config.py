@@ -22,6 +22,7 @@ from flyte_torchrun.contract import (
     LaunchOptions,
     NodeRange,
     ReplicaSpec,
+    ResourceName,
     RestartPolicy,
     RunPolicy,
     StartMethod,
@@ -192,7 +193,7 @@ class ElasticPolicy(LaunchSettings):
         _copy_mapping(self)
         with _all_violations() as collect:
             with collect():
-                _range(self.min_replicas, self.max_replicas, None)
+                _range(self.min_replicas, self.max_replicas)
             with collect():
                 launch_options(self, self.n_proc_per_node, None)
             with collect():
@@ -234,12 +235,12 @@ class PyTorch:
     def job(self) -> Job:
         """The configuration in the form that the task works with."""
         policy = self.elastic_policy
-        workers = self.worker.replicas if self.num_workers is None else self.num_workers
+        workers = None
         nodes = NodeRange(min_nodes=1, max_nodes=1)
         worker = master = None
         with _all_violations() as collect:
             with collect():
-                workers = self._workers(workers)
+                workers = self._workers()
             if policy is not None:
                 with collect():
                     nodes = _range(policy.min_replicas, policy.max_replicas, workers)
@@ -262,7 +263,8 @@ class PyTorch:
             shared_memory_size=None if policy is None else policy.shared_memory_size,
         )
 
-    def _workers(self, workers: int | None) -> int | None:
+    def _workers(self) -> int | None:
+        workers = self.worker.replicas if self.num_workers is None else self.num_workers
         if self.num_workers is not None and self.worker.replicas is not None:
             both = f"{self.num_workers} and {self.worker.replicas}"
             raise ValidationError([Violation("num_workers, worker.replicas", both, "only one of the two")])
@@ -305,6 +307,12 @@ class Job:
     def is_one_node(self) -> bool:
         """Whether the task's own pod is the whole group."""
         return self.nodes.max_nodes == 1
+
+    def worker_gpus(self) -> str | None:
+        """The GPUs that the worker replicas ask for themselves; None: they have no say."""
+        asked = self.worker.resources if self.worker is not None else None
+        entries = (*asked.limits, *asked.requests) if asked is not None else ()
+        return next((entry.value for entry in entries if entry.name is ResourceName.GPU), None)
 
     def payload(self, gpus: int) -> contract.DistributedPyTorchTrainingTask | None:
         """What the task template carries; None for a plain pod without a worker group.
@@ -381,18 +389,22 @@ def _elastic_config(
 
 def _nodes(config: Elastic) -> NodeRange:
     if config.nnodes is None:
-        return _range(config.min_replicas, config.max_replicas, 1)
+        return _range(config.min_replicas, config.max_replicas)
     if config.min_replicas is not None or config.max_replicas is not None:
         value = f"{config.nnodes!r} beside {config.min_replicas!r} and {config.max_replicas!r}"
         raise ValidationError([Violation("nnodes", value, "either nnodes, or min_replicas and max_replicas")])
     return parse_nnodes(config.nnodes)
 
 
-def _range(min_replicas: int | None, max_replicas: int | None, default: int | None) -> NodeRange:
-    low, high = (value if value is not None else default for value in (min_replicas, max_replicas))
-    low, high = (low if low is not None else high), (high if high is not None else low)
-    if low is None or high is None:
-        return NodeRange(min_nodes=1, max_nodes=1)
+def _range(min_replicas: int | None, max_replicas: int | None, workers: int | None = None) -> NodeRange:
+    """An end that is not given is the number of workers, else the other end, else 1."""
+
+    def first(*values: int | None) -> int:
+        return next(value for value in (*values, 1) if value is not None)
+
+    low, high = first(min_replicas, workers, max_replicas), first(max_replicas, workers, min_replicas)
+    if workers is not None and low <= high and not low <= workers <= high:
+        raise ValidationError([Violation("worker.replicas", workers, f"from {low} to {high}, as elastic_policy says")])
     return NodeRange(min_nodes=low, max_nodes=high)
 
 

@@ -13,7 +13,6 @@ from flytekit.core.promise import async_flyte_entity_call_handler, flyte_entity_
 from flytekit.core.python_function_task import AsyncPythonFunctionTask
 from flytekit.extend import TaskPlugins
 
-from flyte_torchrun.contract import ReplicaSpec, ResourceEntry, ResourceName
 from flyte_torchrun.flytekit.config import Elastic, Job, PyTorch
 from flyte_torchrun.flytekit.module_transformer import install_module_transformer
 from flyte_torchrun.flytekit.shared_memory import with_shared_memory
@@ -82,12 +81,8 @@ class TorchrunTask(AsyncPythonFunctionTask[Config], Generic[Config]):
 
     def _gpus(self) -> int:
         """GPUs that a node requests, for a symbolic nproc_per_node on the wire: the worker's, else the task's."""
-        worker: ReplicaSpec | None = self.job.worker
-        entries: tuple[ResourceEntry, ...] = ()
-        if worker is not None and worker.resources is not None:
-            entries = (*worker.resources.limits, *worker.resources.requests)
-        numbers = [entry.value for entry in entries if entry.name is ResourceName.GPU]
-        numbers += [resources.gpu for resources in (self.resources.limits, self.resources.requests)]
+        worker = self.job.worker_gpus()
+        numbers = [worker, *(resources.gpu for resources in (self.resources.limits, self.resources.requests))]
         return next((int(str(number)) for number in numbers if number is not None), 0)
 
 

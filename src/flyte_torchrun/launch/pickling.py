@@ -1,4 +1,4 @@
-"""Pickling for the ranks: cloudpickle, with the file names of functions kept and with names for what cannot be pickled."""
+"""Pickling for the ranks: cloudpickle, which keeps the files of functions and names what cannot be pickled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pickle
 import types
 from collections import ChainMap
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 
@@ -31,7 +31,9 @@ def _make_code(make: Callable[..., types.CodeType], arguments: tuple[Any, ...], 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle's, but a function keeps the name of its file: without it a traceback in a rank shows no source."""
 
-    dispatch_table = ChainMap({types.CodeType: _reduce_code_with_its_file}, cloudpickle.Pickler.dispatch_table)
+    dispatch_table: ClassVar[Any] = ChainMap(
+        {types.CodeType: _reduce_code_with_its_file}, cloudpickle.Pickler.dispatch_table
+    )
 
 
 def payload_size(arguments: dict[str, Any]) -> int:
@@ -47,7 +49,8 @@ def payload_size(arguments: dict[str, Any]) -> int:
 
         def persistent_id(self, value: object) -> object:
             if isinstance(value, torch.storage.TypedStorage | torch.UntypedStorage):
-                storages[value.data_ptr() or id(value)] = value.nbytes()
+                storage = value if isinstance(value, torch.UntypedStorage) else value._untyped_storage
+                storages[storage.data_ptr() or id(storage)] = storage.nbytes()
                 return "storage"
             return None
 
