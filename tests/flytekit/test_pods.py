@@ -116,16 +116,19 @@ def test_exactly_one_of_two_pods_writes_outputs_and_the_other_ends_well(pods):
 
 
 @pytest.mark.parametrize("recoverable", [False, True])
-def test_the_error_of_a_rank_is_written_with_its_text_and_kind(pods, recoverable):
+def test_the_error_of_a_rank_is_written_with_its_text_and_kind_by_every_pod(pods, recoverable):
     arguments = {"recoverable": literals_pb2.Primitive(boolean=recoverable)}
     ends = [pod.end() for pod in pods("fails_on_rank_one", elastic_environments(2), **arguments)]
     errors = [error for _, _, error in ends if error is not None]
     assert [outputs for _, outputs, _ in ends] == [None, None]
     text = "the lease ran out" if recoverable else "ValueError: the loss is not a number"
-    (real,) = [error for error in errors if text in error.message]
-    assert "rank 1" in real.message
-    assert "During handling of the above exception" not in real.message
-    assert real.kind == errors_pb2.ContainerError.Kind.Value("RECOVERABLE" if recoverable else "NON_RECOVERABLE")
+    assert len(errors) == 2
+    for error in errors:
+        assert text in error.message
+        assert "in rank 1" in error.message
+        assert "During handling of the above exception" not in error.message
+        assert error.kind == errors_pb2.ContainerError.Kind.Value("RECOVERABLE" if recoverable else "NON_RECOVERABLE")
+    assert errors[0].timestamp == errors[1].timestamp
 
 
 def test_a_pod_of_a_job_with_a_master_is_the_rank_that_the_operator_says(pods):

@@ -11,7 +11,7 @@ import flytekit
 import pytest
 import torch
 from flytekit import Deck, task, workflow
-from flytekit.exceptions.base import FlyteRecoverableException
+from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from flytekit import Resources, current_context, task
-from flytekit.exceptions.base import FlyteRecoverableException
+from flytekit.exceptions.user import FlyteRecoverableException
 
 from flyte_torchrun.flytekit import Elastic, ElasticPolicy, PyTorch, RestartPolicy, RunPolicy, Worker
 

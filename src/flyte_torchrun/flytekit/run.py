@@ -9,7 +9,9 @@ from typing import Any
 
 import flytekit
 from flytekit.core.context_manager import FlyteContextManager
-from flytekit.exceptions.base import FlyteException, FlyteRecoverableException
+from flytekit.exceptions.base import FlyteException
+from flytekit.exceptions.base import FlyteRecoverableException as AnyRecoverableException
+from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 
 from flyte_torchrun.flytekit.config import Job
@@ -18,6 +20,7 @@ from flyte_torchrun.launch import LaunchPlan, RankError, launch
 
 __all__ = ["RankFailedException", "run"]
 
+_RECOVERABLE = f"{AnyRecoverableException.__module__}.{AnyRecoverableException.__qualname__}"
 _LAUNCHER_SETTINGS = (
     "monitor_interval",
     "join_timeout",
@@ -130,7 +133,7 @@ def _take_over(output: RankOutput) -> Any:
 
 def _reported(error: RankError, is_local: bool) -> Exception:
     cause = error.__cause__
-    if isinstance(cause, FlyteRecoverableException):
+    if _RECOVERABLE in error.exception_bases:
         return FlyteRecoverableException(str(error), timestamp=error.timestamp)
     if is_local and isinstance(cause, Exception):
         return cause

@@ -7,6 +7,7 @@ per interval; this one waits for the end of any process and passes nothing.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -32,6 +33,11 @@ from flyte_torchrun.launch.processes import RankProcess, end, wait
 from flyte_torchrun.launch.rank import Assignment, Surroundings
 
 __all__ = ["Agent"]
+
+# Where a node tells the others, in the group's store, that it failed for good.
+_FAILURE_KEY = "flyte_torchrun/failure"
+_LONGEST_TRACEBACK = 2**16
+_LOOKS_BEFORE_LEAVING = 10
 
 # What a rank sees when a peer is gone: never the cause, as long as another rank has a better one.
 _FALLOUT_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError", "ConnectionError", "BrokenPipeError"}
@@ -128,6 +134,7 @@ class Agent(SimpleElasticAgent):
             if not self._is_complete(rank) and all(death.rank != rank.assignment.rank for death in self._deaths):
                 self._deaths.append(self._death(rank))
         if self._deaths:
+            self._tell_other_nodes()
             failures = {
                 death.rank: ProcessFailure(death.local_rank, 0, death.exit_code or 1, "") for death in self._deaths
             }
@@ -136,6 +143,8 @@ class Agent(SimpleElasticAgent):
             values = {rank.assignment.rank: None for rank in self._ranks}
             return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
         self._check_time(ended)
+        if error := self._failure_elsewhere():
+            raise error
         return RunResult(state=WorkerState.HEALTHY)
 
     def _is_complete(self, rank: RankProcess) -> bool:
@@ -168,8 +177,24 @@ class Agent(SimpleElasticAgent):
             exit_code=code,
         )
 
+    def _tell_other_nodes(self) -> None:
+        """Ends the group on every node once no restart is left; without it the others would wait for their time-outs."""
+        group: Any = self._worker_group
+        if group.group_world_size == 1 or self._remaining_restarts > 0:
+            return
+        record = vars(self.first_error())
+        record = {**record, "traceback": record["traceback"][-_LONGEST_TRACEBACK:]}
+        group.store.set(_FAILURE_KEY, json.dumps(record))
+        time.sleep(_LOOKS_BEFORE_LEAVING * self._plan.monitor_interval)  # the store may end with this node
+
+    def _failure_elsewhere(self) -> RankError | None:
+        group: Any = self._worker_group
+        if group.group_world_size == 1 or not group.store.check([_FAILURE_KEY]):
+            return None
+        return RankError(**json.loads(group.store.get(_FAILURE_KEY)))
+
     def first_error(self) -> RankError:
-        """The failure that was first, of those that are no consequence of another."""
+        """The failure that was first on this node, of those that are no consequence of another."""
         records: dict[int, RankError] = {}
         for rank in self._ranks:
             path = self._folder.error(self.attempt, rank.assignment.rank)

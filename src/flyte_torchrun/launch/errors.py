@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "LaunchError",
@@ -89,6 +89,7 @@ class RankError(LaunchError):
         timestamp: when it failed, seconds since the epoch.
         exit_code: how its process ended, negative for a signal; None: it raised.
         traceback: the traceback in the rank, as text; empty when it left none.
+        exception_bases: the dotted names of the exception's class and of all its bases.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class RankError(LaunchError):
         timestamp: float,
         exit_code: int | None = None,
         traceback: str = "",
+        exception_bases: Sequence[str] = (),
     ) -> None:
         super().__init__(exception_type, message)
         self.exception_type = exception_type
@@ -114,6 +116,7 @@ class RankError(LaunchError):
         self.timestamp = timestamp
         self.exit_code = exit_code
         self.traceback = traceback
+        self.exception_bases = tuple(exception_bases)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (dict(vars(self)),)

@@ -79,6 +79,7 @@ def launch(plan: LaunchPlan, function: Callable[..., Any], /, *args: Any, **kwar
 
 
 def _run(plan: LaunchPlan, nproc: int, folder: RunFolder) -> LaunchResult:
+    from torch.distributed import DistNetworkError
     from torch.distributed.elastic.agent.server.api import WorkerSpec
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.rendezvous.api import (
@@ -108,6 +109,8 @@ def _run(plan: LaunchPlan, nproc: int, folder: RunFolder) -> LaunchResult:
             result = agent.run()
         finally:
             handler.shutdown()
+    except DistNetworkError as error:
+        raise RendezvousError(f"the node that holds the rendezvous at {plan.rdzv_endpoint} is gone: {error}") from error
     except SignalException as error:
         raise LaunchTerminatedError(error.sigval) from None
     except (RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError) as error:

@@ -159,6 +159,7 @@ def _leave_error(error: BaseException, assignment: Assignment, folder: RunFolder
         "local_rank": assignment.local_rank,
         "host": socket.gethostname(),
         "attempt": assignment.attempt,
+        "exception_bases": [f"{base.__module__}.{base.__qualname__}" for base in type(error).__mro__],
         "traceback": "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)),
     }
     from flyte_torchrun.launch.pickling import dump_exception
