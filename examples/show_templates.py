@@ -4,8 +4,9 @@ Each template is printed as YAML, as flytekit would register it, and where it ca
 into the typed helper.
 """
 
-import runpy
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import yaml
 from flytekit import PythonFunctionTask
@@ -21,7 +22,10 @@ def main(program: str) -> None:
     settings = SerializationSettings(
         project="demo", domain="development", version="1", image_config=ImageConfig(default_image=image, images=[image])
     )
-    for entity in runpy.run_path(program).values():
+    spec = spec_from_file_location(Path(program).stem, program)
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for entity in vars(module).values():
         if not isinstance(entity, PythonFunctionTask):
             continue
         template = get_serializable({}, settings, entity).template.to_flyte_idl()

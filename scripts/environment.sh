@@ -42,7 +42,7 @@ environment() {
   [ "$(cat "$folder/installed" 2>/dev/null)" = "$wanted" ] && return
   say "making the environment $folder ($("$python" -V 2>&1)); the first time this downloads what $constraints pins"
   uv venv --quiet --clear --python "$python" "$folder"
-  VIRTUAL_ENV=$PWD/$folder uv pip install --compile-bytecode --constraints "$constraints" "$@"
+  VIRTUAL_ENV=$PWD/$folder uv pip install --compile-bytecode --constraints "$constraints" "$@" 2> >(grep -v '^ + ' >&2)
   printf '%s' "$wanted" >"$folder/installed"
 }
 

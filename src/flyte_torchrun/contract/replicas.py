@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from flyte_torchrun.contract.enums import ResourceName, RestartPolicy
 from flyte_torchrun.contract.errors import Violation
@@ -125,6 +125,13 @@ class ReplicaSpec(Message):
         *_REPLICA_FIELDS,
         Field("common", Nested(CommonReplicaSpec), has_presence=True),
     )
+
+    @classmethod
+    def read_message(cls, pb: Any) -> ReplicaSpec:
+        helper = super(ReplicaSpec, cls).read_message(pb)
+        if helper.common is not None and helper.restart_policy is RestartPolicy.NEVER:
+            object.__setattr__(helper, "restart_policy", None)  # beside `common` the zero says that nothing was set
+        return helper
 
     def check_together(self, path: str) -> Iterator[Violation]:
         if self.common is None:
