@@ -101,7 +101,8 @@ from flyteidl.core import tasks_pb2
 from flyte_torchrun.contract import *
 spec = ReplicaSpec(replicas=2, common=CommonReplicaSpec(replicas=2, image="i", restart_policy=RestartPolicy.ALWAYS))
 training = DistributedPyTorchTrainingTask(
-    worker_replicas=spec, master_replicas=ReplicaSpec(replicas=1),
+    worker_replicas=spec,
+    master_replicas=ReplicaSpec(replicas=1, image="i", resources=Resources(), restart_policy=RestartPolicy.ALWAYS),
     run_policy=RunPolicy(clean_pod_policy=CleanPodPolicy.ALL, active_deadline_seconds=1),
     elastic_config=ElasticConfig(min_replicas=2, max_replicas=2, nproc_per_node=1),
 )

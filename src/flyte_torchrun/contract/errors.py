@@ -32,6 +32,11 @@ class Violation:
     value: object
     allowed: str
 
+    def below(self, path: str) -> Violation:
+        """The same as it is called from outside of what `path` names."""
+        between = "" if not self.path or self.path.startswith("[") else "."
+        return Violation(f"{path}{between}{self.path}", self.value, self.allowed)
+
     def __str__(self) -> str:
         value = "unset" if self.value is None else repr(self.value)
         if len(value) > _LONGEST_VALUE:

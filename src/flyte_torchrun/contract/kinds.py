@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Protocol
 
 from flyte_torchrun.contract.enums import WireEnum
-from flyte_torchrun.contract.errors import FieldTypeError, Violation
+from flyte_torchrun.contract.errors import Violation
 from flyte_torchrun.contract.frozen import FrozenMapping
 
 __all__ = [
@@ -29,14 +29,16 @@ __all__ = [
     "Settings",
     "Text",
     "Unreadable",
+    "WrongType",
     "module_name",
     "quantity",
-    "wrong_type",
+    "read_part",
 ]
 
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
 
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # half a surrogate pair: protobuf cannot carry it
 _WHOLE_NUMBER = re.compile(r"[ \t\r\n]*-?(0|[1-9][0-9]*)[ \t\r\n]*")
 _DURATION = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
 # Kubernetes' resource.Quantity: a decimal number with a binary suffix, a decimal suffix or an exponent.
@@ -48,6 +50,13 @@ class Unreadable(Exception):  # noqa: N818  (it never leaves the codec)
     """What a JSON value should have been, in words."""
 
 
+class WrongType(Exception):  # noqa: N818  (it never leaves the helpers)
+    """A value of the wrong Python type."""
+
+    def __init__(self, value: object, allowed: str) -> None:
+        super().__init__(f"{value!r} is of type {type(value).__name__}; allowed: {allowed}")
+
+
 class Kind(Protocol):
     """How one kind of value is read, written and checked."""
 
@@ -55,14 +64,22 @@ class Kind(Protocol):
     def zero(self) -> Any:
         """What a backend takes an absent value for."""
 
-    def read(self, value: Any, path: str, problems: list[Violation]) -> Any:
-        """The value in its Python form; an Unreadable, or entries in `problems`, when it cannot be read."""
+    def read(self, value: Any, problems: list[Violation]) -> Any:
+        """The value in its Python form.
+
+        Raises:
+            Unreadable: the value itself cannot be read; what cannot be read of its parts is put into `problems`.
+        """
 
     def write(self, value: Any) -> Any:
         """The value as JSON."""
 
-    def check(self, value: Any, path: str) -> Iterator[Violation]:
-        """What is wrong with it; a FieldTypeError when its Python type is."""
+    def check(self, value: Any) -> Sequence[Violation]:
+        """What is wrong with it, with paths from here: the empty one for the value itself.
+
+        Raises:
+            WrongType: its Python type is another.
+        """
 
     def from_message(self, value: Any) -> Any:
         """From what a protobuf message holds in such a field."""
@@ -93,7 +110,7 @@ class Int32(_Plain):
     least: int
     zero: ClassVar[int] = 0
 
-    def read(self, value: Any, path: str, problems: list[Violation]) -> int:
+    def read(self, value: Any, problems: list[Violation]) -> int:
         number = value
         is_text = isinstance(value, str) and len(value) < 50 and _WHOLE_NUMBER.fullmatch(value) is not None
         if is_text or (isinstance(value, float) and value.is_integer()):
@@ -102,11 +119,12 @@ class Int32(_Plain):
             raise Unreadable("a whole number of 32 bits")
         return number
 
-    def check(self, value: Any, path: str) -> Iterator[Violation]:
+    def check(self, value: Any) -> Sequence[Violation]:
         if type(value) is not int:
-            raise wrong_type(path, value, "an int")
+            raise WrongType(value, "an int")
         if not self.least <= value <= INT32_MAX:
-            yield Violation(path, value, f"a whole number from {self.least} to {INT32_MAX}")
+            return (Violation("", value, f"a whole number from {self.least} to {INT32_MAX}"),)
+        return ()
 
 
 @dataclass(frozen=True)
@@ -117,30 +135,34 @@ class Text(_Plain):
     allowed: str
     zero: ClassVar[str] = ""
 
-    def read(self, value: Any, path: str, problems: list[Violation]) -> str:
+    def read(self, value: Any, problems: list[Violation]) -> str:
         if not isinstance(value, str):
             raise Unreadable("a string")
         return value
 
-    def check(self, value: Any, path: str) -> Iterator[Violation]:
+    def check(self, value: Any) -> Sequence[Violation]:
         if type(value) is not str:
-            raise wrong_type(path, value, "a str")
-        if not self.is_allowed(value) or any("\ud800" <= character <= "\udfff" for character in value):
-            yield Violation(path, value, self.allowed)
+            raise WrongType(value, "a str")
+        if not self.is_allowed(value) or _HALF_CHARACTER.search(value) is not None:
+            return (Violation("", value, self.allowed),)
+        return ()
 
 
 class Boolean(_Plain):
     """True or false."""
 
-    def read(self, value: Any, path: str, problems: list[Violation]) -> bool:
+    def read(self, value: Any, problems: list[Violation]) -> bool:
         if not isinstance(value, bool):
             raise Unreadable("true or false")
         return value
 
-    def check(self, value: Any, path: str) -> Iterator[Violation]:
+    def check(self, value: Any) -> Sequence[Violation]:
         if type(value) is not bool:
-            raise wrong_type(path, value, "a bool")
-        yield from ()
+            raise WrongType(value, "a bool")
+        return ()
+
+
+_ANY_INT32 = Int32(INT32_MIN)
 
 
 class Enum:
@@ -153,13 +175,13 @@ class Enum:
         self.allowed = ", ".join(self._by_name)
         self.zero = self._by_number.get(0)
 
-    def read(self, value: Any, path: str, problems: list[Violation]) -> WireEnum | int:
+    def read(self, value: Any, problems: list[Violation]) -> WireEnum | int:
         if isinstance(value, str) and value in self._by_name:
             return self._by_name[value]
         if isinstance(value, str):
             raise Unreadable(self.allowed)
         try:
-            number = Int32(INT32_MIN).read(value, path, problems)
+            number = _ANY_INT32.read(value, problems)
         except Unreadable:
             raise Unreadable(self.allowed) from None
         return self._by_number.get(number, number)
@@ -167,11 +189,12 @@ class Enum:
     def write(self, value: WireEnum | int) -> str | int:
         return value if isinstance(value, int) else value.wire_name
 
-    def check(self, value: Any, path: str) -> Iterator[Violation]:
+    def check(self, value: Any) -> Sequence[Violation]:
+        if isinstance(value, self._members):
+            return ()
         if type(value) is int:
-            yield Violation(path, value, self.allowed)
-        elif not isinstance(value, self._members):
-            raise wrong_type(path, value, f"a {self._members.__name__}")
+            return (Violation("", value, self.allowed),)
+        raise WrongType(value, f"a {self._members.__name__}")
 
     def from_message(self, value: int) -> WireEnum | int:
         return self._by_number.get(value, value)
@@ -187,7 +210,7 @@ class Duration:
     zero_is_allowed: bool = False
     zero: ClassVar[Any] = None
 
-    def read(self, value: Any, path: str, problems: list[Violation]) -> timedelta:
+    def read(self, value: Any, problems: list[Violation]) -> timedelta:
         match = _DURATION.fullmatch(value) if isinstance(value, str) else None
         fraction = (match[3] or "") if match else ""
         if match is None or fraction[6:].strip("0"):
@@ -202,11 +225,12 @@ class Duration:
             return f"{sign}{seconds}s"
         return f"{sign}{seconds}.{rest // 1000:03}s" if rest % 1000 == 0 else f"{sign}{seconds}.{rest:06}s"
 
-    def check(self, value: Any, path: str) -> Iterator[Violation]:
+    def check(self, value: Any) -> Sequence[Violation]:
         if not isinstance(value, timedelta):
-            raise wrong_type(path, value, "a timedelta")
+            raise WrongType(value, "a timedelta")
         if value < timedelta(0) or (not value and not self.zero_is_allowed):
-            yield Violation(path, value, "0 or more seconds" if self.zero_is_allowed else "more than 0 seconds")
+            return (Violation("", value, "0 or more seconds" if self.zero_is_allowed else "more than 0 seconds"),)
+        return ()
 
     def from_message(self, value: Any) -> timedelta:
         if value.nanos % 1000:
@@ -226,31 +250,33 @@ class Settings:
 
     zero = None
 
-    def read(self, value: Any, path: str, problems: list[Violation]) -> FrozenMapping[Any]:
+    def read(self, value: Any, problems: list[Violation]) -> FrozenMapping[Any]:
         if not isinstance(value, Mapping):
             raise Unreadable("an object")
         for name, setting in value.items():
             if not isinstance(setting, str | int | float):
-                problems.append(Violation(f"{path}.{name}", setting, "a string, a number, true or false"))
-        return FrozenMapping({name: _whole(setting) for name, setting in value.items()})
+                problems.append(Violation(name, setting, "a string, a number, true or false"))
+        return FrozenMapping(value)
 
     def write(self, value: FrozenMapping[Any]) -> dict[str, Any]:
         return dict(value)
 
-    def check(self, value: Any, path: str) -> Iterator[Violation]:
+    def check(self, value: Any) -> Sequence[Violation]:
         if not isinstance(value, FrozenMapping):
-            raise wrong_type(path, value, "a mapping from str to str, int, float or bool")
+            raise WrongType(value, "a mapping from str to str, int, float or bool")
+        found = []
         for name, setting in value.items():
             if type(name) is not str:
-                raise wrong_type(path, name, "a str as the name of a setting")
+                raise WrongType(name, "a str as the name of a setting")
             is_number = isinstance(setting, int | float)
             if not isinstance(setting, str) and not (is_number and math.isfinite(setting) and abs(setting) <= 2**53):
-                yield Violation(f"{path}.{name}", setting, "a string, a number up to 2**53, true or false")
+                found.append(Violation(name, setting, "a string, a number up to 2**53, true or false"))
+        return found
 
     def from_message(self, value: Any) -> FrozenMapping[Any]:
         from flyte_torchrun.contract.structs import to_json
 
-        return self.read(to_json(value), "rdzv_configs", [])
+        return self.read(to_json(value), [])
 
     def to_message(self, value: FrozenMapping[Any], package: str) -> Any:
         from flyte_torchrun.contract.structs import to_struct
@@ -265,25 +291,20 @@ class Repeated:
     kind: Kind
     zero: ClassVar[Any] = None
 
-    def read(self, value: Any, path: str, problems: list[Violation]) -> tuple[Any, ...]:
+    def read(self, value: Any, problems: list[Violation]) -> tuple[Any, ...]:
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise Unreadable("a list")
-        found = []
-        for index, item in enumerate(value):
-            try:
-                found.append(self.kind.read(item, f"{path}[{index}]", problems))
-            except Unreadable as error:
-                problems.append(Violation(f"{path}[{index}]", item, str(error)))
-        return tuple(found)
+        return tuple(read_part(self.kind, item, f"[{index}]", problems) for index, item in enumerate(value))
 
     def write(self, value: tuple[Any, ...]) -> list[Any]:
         return [self.kind.write(item) for item in value]
 
-    def check(self, value: Any, path: str) -> Iterator[Violation]:
+    def check(self, value: Any) -> Sequence[Violation]:
         if not isinstance(value, tuple):
-            raise wrong_type(path, value, "a tuple")
-        for index, item in enumerate(value):
-            yield from self.kind.check(item, f"{path}[{index}]")
+            raise WrongType(value, "a tuple")
+        return [
+            violation.below(f"[{index}]") for index, item in enumerate(value) for violation in self.kind.check(item)
+        ]
 
     def from_message(self, value: Any) -> tuple[Any, ...]:
         return tuple(self.kind.from_message(item) for item in value)
@@ -308,10 +329,14 @@ def module_name() -> Text:
     return Text(lambda text: _MODULE.fullmatch(text) is not None, "a module's name, such as package.module")
 
 
-def wrong_type(path: str, value: object, allowed: str) -> FieldTypeError:
-    """The error for a value of the wrong Python type."""
-    return FieldTypeError(f"{path}: {value!r} is of type {type(value).__name__}; allowed: {allowed}")
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def read_part(kind: Kind, value: Any, path: str, problems: list[Violation]) -> Any:
+    """Reads a part of a value, and puts its path before that of what cannot be read of it."""
+    before = len(problems)
+    try:
+        return kind.read(value, problems)
+    except Unreadable as error:
+        problems.append(Violation("", value, str(error)))
+        return None
+    finally:
+        if len(problems) > before:
+            problems[before:] = [problem.below(path) for problem in problems[before:]]

@@ -10,19 +10,21 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 from flyte_torchrun.contract.errors import FieldTypeError, PayloadError, ValidationError, Violation
 from flyte_torchrun.contract.frozen import FrozenMapping
-from flyte_torchrun.contract.kinds import Kind, Unreadable, wrong_type
+from flyte_torchrun.contract.kinds import Kind, Unreadable, WrongType, read_part
+from flyte_torchrun.contract.structs import plain
 
-__all__ = ["Field", "Message", "Nested", "Schema", "as_text", "joined"]
+__all__ = ["Field", "Message", "Nested", "Schema", "as_text"]
 
 Helper = TypeVar("Helper", bound="Message")
-_EMPTY: tuple[object, ...] = (None, (), FrozenMapping())
+_UNKNOWN = (None, "")
+_NOTHING: FrozenMapping[str] = FrozenMapping()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,8 @@ class Schema:
         self.file = file
         self.message = message
         self.fields = tuple((field, field.key()) for field in fields)
-        self.by_key = {key: field for field, key in self.fields}
-        self.by_key |= {field.name: field for field in fields if not field.json_name}
+        self.by_key = {field.name: (field, key) for field, key in self.fields if not field.json_name}
+        self.by_key |= {key: (field, key) for field, key in self.fields}
 
 
 class Message:
@@ -86,10 +88,26 @@ class Message:
                 object.__setattr__(self, field.name, tuple(value))
             elif isinstance(value, Mapping) and not isinstance(value, FrozenMapping):
                 object.__setattr__(self, field.name, FrozenMapping(value))
-        if not isinstance(self.unknown_fields, FrozenMapping):
-            object.__setattr__(self, "unknown_fields", FrozenMapping(self.unknown_fields))
+        if self.unknown_fields or not isinstance(self.unknown_fields, FrozenMapping):
+            object.__setattr__(self, "unknown_fields", self._checked_unknown_fields())
         if found := self.violations():
             raise ValidationError(found)
+
+    def _checked_unknown_fields(self) -> FrozenMapping[str]:
+        """The unknown fields, their JSON texts in the one form that equal values have."""
+        found, texts = [], {}
+        for key, text in self.unknown_fields.items():
+            if not isinstance(key, str) or not isinstance(text, str):
+                raise FieldTypeError(f"unknown_fields: {key!r}: {text!r}; allowed: a mapping from key to JSON text")
+            try:
+                texts[key] = as_text(plain(json.loads(text), key))
+            except (ValueError, RecursionError):
+                found.append(Violation(f"unknown_fields.{key}", text, "a JSON text"))
+            if key in self.schema.by_key:
+                found.append(Violation(f"unknown_fields.{key}", text, "only keys that are no fields of the schema"))
+        if found:
+            raise ValidationError(found)
+        return FrozenMapping(texts)
 
     @classmethod
     def unchecked(cls: type[Helper], values: Mapping[str, Any]) -> Helper:
@@ -101,7 +119,7 @@ class Message:
 
     def __repr__(self) -> str:
         values = {field.name: getattr(self, field.name) for field, _ in self.schema.fields}
-        shown = [f"{name}={value!r}" for name, value in values.items() if value is not None and value not in _EMPTY]
+        shown = [f"{name}={value!r}" for name, value in values.items() if not _is_unset(value)]
         shown += [f"unknown_fields={self.unknown_fields!r}"] if self.unknown_fields else []
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -111,25 +129,25 @@ class Message:
         Raises:
             FieldTypeError: a value is of the wrong Python type.
         """
-        return tuple(self.check(""))
-
-    def check(self, path: str) -> Iterator[Violation]:
-        """The same with paths from `path`."""
+        found: list[Violation] = []
         for field, _ in self.schema.fields:
             value = getattr(self, field.name)
             if value is not None or field.unset is Field.required:
-                yield from field.kind.check(value, joined(path, field.name))
-        for key, text in self.unknown_fields.items():
-            if not isinstance(key, str) or not isinstance(text, str):
-                raise wrong_type(joined(path, "unknown_fields"), (key, text), "a mapping from key to JSON text")
-        yield from self.check_together(path)
+                try:
+                    wrong = field.kind.check(value)
+                except WrongType as error:
+                    raise FieldTypeError(f"{field.name}: {error}") from None
+                if wrong:
+                    found += [violation.below(field.name) for violation in wrong]
+        found += self.check_together()
+        return tuple(found)
 
-    def check_together(self, path: str) -> Iterator[Violation]:
+    def check_together(self) -> Iterable[Violation]:
         """What the fields violate only together."""
-        yield from ()
+        return ()
 
     @classmethod
-    def read(cls: type[Helper], value: Any, path: str, problems: list[Violation]) -> Helper:
+    def read(cls: type[Helper], value: Any, problems: list[Violation]) -> Helper:
         """Reads the JSON object of such a message, unchecked, as the backends do.
 
         Unknown keys are kept, null is unset, and the camelCase name wins over the schema's own.
@@ -140,30 +158,26 @@ class Message:
         found: dict[str, Any] = {}
         unknown: dict[str, str] = {}
         for key, item in value.items():
-            field = schema.by_key.get(key)
+            field, preferred = schema.by_key.get(key, _UNKNOWN)
             if field is None:
                 unknown[key] = as_text(item)
-            elif item is not None and (key != field.name or field.key() not in value or field.key() == key):
-                where = joined(path, field.name)
-                try:
-                    found[field.name] = field.kind.read(item, where, problems)
-                except Unreadable as error:
-                    problems.append(Violation(where, item, str(error)))
+            elif item is not None and (key == preferred or preferred not in value):
+                found[field.name] = read_part(field.kind, item, field.name, problems)
         for field, _ in schema.fields:
             if field.name not in found:
                 found[field.name] = field.kind.zero if field.unset is Field.required else field.unset
-        found["unknown_fields"] = FrozenMapping(unknown)
+        found["unknown_fields"] = FrozenMapping(unknown) if unknown else _NOTHING
         return cls.unchecked(found)
 
     def write(self) -> dict[str, Any]:
         """The message as a JSON object, every value that is set in it, zeros included."""
-        written = self.write_unknown()
+        written = self.write_unknown() if self.unknown_fields else {}
         if known := written.keys() & self.schema.by_key.keys():
             allowed = "only keys that are no fields of the schema"
             raise ValidationError([Violation("unknown_fields", sorted(known), allowed)])
         for field, key in self.schema.fields:
             value = getattr(self, field.name)
-            if value is not None and value not in _EMPTY:
+            if not _is_unset(value):
                 written[key] = field.kind.write(value)
         return written
 
@@ -199,7 +213,7 @@ class Message:
     @classmethod
     def read_message(cls: type[Helper], pb: Any) -> Helper:
         """The helper of a message, unchecked."""
-        found: dict[str, Any] = {"unknown_fields": FrozenMapping()}
+        found: dict[str, Any] = {"unknown_fields": _NOTHING}
         for field, _ in cls.schema.fields:
             value = getattr(pb, field.name, None)
             if value is None or (field.has_presence and not pb.HasField(field.name)):
@@ -220,7 +234,7 @@ class Message:
         values = {}
         for field, _ in self.schema.fields:
             value = None if field.json_name else getattr(self, field.name)
-            if value is not None and value not in _EMPTY:
+            if not _is_unset(value):
                 values[field.name] = field.kind.to_message(value, package)
         return self.message_class(package)(**values)
 
@@ -244,10 +258,10 @@ class Nested:
     def write(self, value: Message) -> dict[str, Any]:
         return value.write()
 
-    def check(self, value: Any, path: str) -> Iterator[Violation]:
+    def check(self, value: Any) -> Sequence[Violation]:
         if not isinstance(value, self._helper):
-            raise wrong_type(path, value, f"a {self._helper.__name__}")
-        yield from value.check(path)
+            raise WrongType(value, f"a {self._helper.__name__}")
+        return value.violations()
 
     def from_message(self, value: Any) -> Message:
         return self._helper.read_message(value)
@@ -256,14 +270,13 @@ class Nested:
         return value.to_proto(package)
 
 
+def _is_unset(value: object) -> bool:
+    return value is None or (isinstance(value, tuple | FrozenMapping) and not value)
+
+
 def as_text(value: Any) -> str:
     """A JSON value as text, the same for equal values."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def joined(path: str, name: str) -> str:
-    """The path of a field of what `path` names."""
-    return f"{path}.{name}" if path else name
 
 
 @lru_cache(maxsize=1)

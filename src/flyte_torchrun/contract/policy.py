@@ -21,7 +21,7 @@ from flyte_torchrun.contract.kinds import (
     module_name,
     quantity,
 )
-from flyte_torchrun.contract.message import Field, Message, Schema, joined
+from flyte_torchrun.contract.message import Field, Message, Schema
 
 __all__ = ["ElasticConfig", "LaunchOptions", "RunPolicy"]
 
@@ -86,10 +86,10 @@ class ElasticConfig(Message):
         Field("max_restarts", Int32(0), Field.required),
     )
 
-    def check_together(self, path: str) -> Iterator[Violation]:
+    def check_together(self) -> Iterator[Violation]:
         if self.min_replicas > self.max_replicas:
             allowed = f"at most max_replicas, which is {self.max_replicas}"
-            yield Violation(joined(path, "min_replicas"), self.min_replicas, allowed)
+            yield Violation("min_replicas", self.min_replicas, allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

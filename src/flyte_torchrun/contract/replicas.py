@@ -10,7 +10,7 @@ from flyte_torchrun.contract.enums import ResourceName, RestartPolicy
 from flyte_torchrun.contract.errors import Violation
 from flyte_torchrun.contract.frozen import FrozenMapping
 from flyte_torchrun.contract.kinds import Enum, Int32, Repeated, Text, quantity
-from flyte_torchrun.contract.message import Field, Message, Nested, Schema, joined
+from flyte_torchrun.contract.message import Field, Message, Nested, Schema
 
 __all__ = ["CommonReplicaSpec", "ReplicaSpec", "ResourceEntry", "Resources"]
 
@@ -133,11 +133,11 @@ class ReplicaSpec(Message):
             object.__setattr__(helper, "restart_policy", None)  # beside `common` the zero says that nothing was set
         return helper
 
-    def check_together(self, path: str) -> Iterator[Violation]:
+    def check_together(self) -> Iterator[Violation]:
         if self.common is None:
             return
         for field in _REPLICA_FIELDS:
             value, common = getattr(self, field.name), getattr(self.common, field.name)
             if value is not None and value != common:
                 allowed = f"unset, or what common.{field.name} is: {common!r}"
-                yield Violation(joined(path, field.name), value, allowed)
+                yield Violation(field.name, value, allowed)

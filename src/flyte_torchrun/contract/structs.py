@@ -15,6 +15,7 @@ __all__ = ["plain", "to_json", "to_struct"]
 
 # As deep as protobuf itself reads messages; a Struct needs two or three of those levels for one of JSON.
 _DEEPEST = 100
+_LARGEST_EXACT = 2**53  # a double holds every whole number up to here
 
 
 def to_json(struct: Struct) -> dict[str, Any]:
@@ -94,9 +95,10 @@ def _set_value(target: Any, value: Any) -> None:
 
 
 def _finite(number: float, path: str) -> float:
+    """The number, as an int where it is whole: a Struct has only doubles, and 2 and 2.0 are one number in JSON."""
     if not math.isfinite(number):
         raise PayloadError([Violation(path, number, "a finite number: JSON has no other")])
-    return number
+    return int(number) if number.is_integer() and abs(number) <= _LARGEST_EXACT else number
 
 
 def _check_depth(path: str, depth: int) -> None:

@@ -15,7 +15,7 @@ from flyte_torchrun.contract.errors import (
     Violation,
 )
 from flyte_torchrun.contract.frozen import FrozenMapping
-from flyte_torchrun.contract.message import Field, Message, Nested, Schema, as_text, joined
+from flyte_torchrun.contract.message import Field, Message, Nested, Schema, as_text
 from flyte_torchrun.contract.policy import ElasticConfig, LaunchOptions, RunPolicy
 from flyte_torchrun.contract.replicas import ReplicaSpec
 from flyte_torchrun.contract.structs import fill, plain, to_json
@@ -27,7 +27,7 @@ Template = TypeVar("Template")
 _TASK_TYPES = ("pytorch", "python-task")
 _VERSIONS = (0, 1)
 # A payload that has one of these, and no `workers`, is of version 1 whatever its template says.
-_VERSION_1_KEYS = frozenset(("workerReplicas", "worker_replicas", "masterReplicas", "master_replicas"))
+_VERSION_1_KEYS = ("workerReplicas", "worker_replicas", "masterReplicas", "master_replicas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -61,14 +61,14 @@ class DistributedPyTorchTrainingTask(Message):
         Field("launch_options", Nested(LaunchOptions), json_name="torchrun"),
     )
 
-    def check_together(self, path: str) -> Iterator[Violation]:
+    def check_together(self) -> Iterator[Violation]:
         workers = self.worker_replicas and (self.worker_replicas.common or self.worker_replicas)
         if workers is None or workers.replicas is None:
             where = "worker_replicas" if workers is None else "worker_replicas.replicas"
-            yield Violation(joined(path, where), None, "at least 1 worker: unset reads as 0")
+            yield Violation(where, None, "at least 1 worker: unset reads as 0")
         master = self.master_replicas and (self.master_replicas.common or self.master_replicas)
         if master is not None and master.replicas not in (None, 1):
-            yield Violation(joined(path, "master_replicas.replicas"), master.replicas, "1: a job has one master")
+            yield Violation("master_replicas.replicas", master.replicas, "1: a job has one master")
 
     @classmethod
     def from_proto(cls, pb: Any, *, allow_violations: bool = False) -> DistributedPyTorchTrainingTask:
@@ -106,11 +106,12 @@ class DistributedPyTorchTrainingTask(Message):
         if not isinstance(values, dict):
             raise PayloadError([Violation("custom", custom, "a JSON object")])
         problems: list[Violation] = []
-        if version == 0 and ("workers" in values or not values.keys() & _VERSION_1_KEYS):
+        is_version_1_layout = any(values.get(key) is not None for key in _VERSION_1_KEYS)
+        if version == 0 and ("workers" in values or not is_version_1_layout):
             helper = cls._read_version_0(values, problems)
             renamed = {"worker_replicas.replicas": "workers", "worker_replicas": "workers"}
         else:
-            helper, renamed = cls.read(values, "", problems), {}
+            helper, renamed = cls.read(values, problems), {}
         error: type[PayloadError | ValidationError] = PayloadError
         found = tuple(problems)
         if not found and not allow_violations:
@@ -124,7 +125,7 @@ class DistributedPyTorchTrainingTask(Message):
         """Version 0 knows `workers` and the elastic config; what else version 1 knows is unknown to its readers."""
         of_version_0 = {"elasticConfig", "elastic_config", "torchrun"}
         unknown = {key: values.pop(key) for key in values.keys() & cls.schema.by_key.keys() - of_version_0}
-        helper = cls.read({**values, "workerReplicas": {"replicas": values.pop("workers", None)}}, "", problems)
+        helper = cls.read({**values, "workerReplicas": {"replicas": values.pop("workers", None)}}, problems)
         unknown_fields = {**helper.unknown_fields, **{key: as_text(value) for key, value in unknown.items()}}
         unknown_fields.pop("workers", None)
         fields = {field.name: getattr(helper, field.name) for field, _ in cls.schema.fields}

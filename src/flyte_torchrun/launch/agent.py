@@ -178,7 +178,7 @@ class Agent(SimpleElasticAgent):
         )
 
     def _tell_other_nodes(self) -> None:
-        """Ends the group on every node once no restart is left; without it the others would wait for their time-outs."""
+        """Ends the group on every node once no restart is left: the others would wait for their time-outs."""
         group: Any = self._worker_group
         if group.group_world_size == 1 or self._remaining_restarts > 0:
             return
