@@ -262,7 +262,11 @@ def test_any_json_is_read_or_refused_by_one_clear_error(custom, version):
         assert version == 0  # version 1's layout was read, or keys that only version 1 knows
         return
     json.dumps(written, allow_nan=False)
-    assert Task.from_custom(written, version, allow_violations=True) == task
+    if version == 0 and "workers" not in written:
+        version = (
+            1  # version 1's layout under version 0, without a number of workers: nothing tells it from version 0 now
+        )
+    assert Task.from_custom(written, version, allow_violations=True).to_custom(version) == written
 
 
 HIDE = """

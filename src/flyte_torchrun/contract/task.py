@@ -107,7 +107,7 @@ class DistributedPyTorchTrainingTask(Message):
             raise PayloadError([Violation("custom", custom, "a JSON object")])
         problems: list[Violation] = []
         is_version_1_layout = any(values.get(key) is not None for key in _VERSION_1_KEYS)
-        if version == 0 and ("workers" in values or not is_version_1_layout):
+        if version == 0 and (values.get("workers") is not None or not is_version_1_layout):
             helper = cls._read_version_0(values, problems)
             renamed = {"worker_replicas.replicas": "workers", "worker_replicas": "workers"}
         else:

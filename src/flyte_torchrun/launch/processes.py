@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from multiprocessing import connection, forkserver
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -52,7 +53,7 @@ class RankProcess:
         self._process: BaseProcess = context.Process(
             target=run_rank, args=(assignment,), name=f"rank-{assignment.rank}"
         )
-        with nullcontext() if assignment.start_method == "fork" else _without_main():
+        with _without_garbage_collection() if assignment.start_method == "fork" else _without_main():
             self._process.start()
         self.ended_at: float | None = None
 
@@ -125,6 +126,18 @@ def _without_main() -> Iterator[None]:
         finally:
             main.__dict__.pop("__spec__", None)
             main.__dict__.update({name: value for name, value in saved.items() if value is not missing})
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Keeps a forked rank from collecting this process's objects before it has set them apart."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import pickle
@@ -30,6 +31,7 @@ class Surroundings:
     path: list[str]
     umask: int
     blocked_signals: frozenset[int]
+    collects_garbage: bool
 
     @classmethod
     def current(cls) -> Surroundings:
@@ -43,6 +45,7 @@ class Surroundings:
             path=list(sys.path),
             umask=umask,
             blocked_signals=frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+            collects_garbage=gc.isenabled(),
         )
 
     def take_over(self, variables: dict[str, str]) -> None:
@@ -53,6 +56,8 @@ class Surroundings:
         sys.path[:] = self.path
         os.umask(self.umask)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked_signals)
+        gc.freeze()  # objects of the process that was forked may belong to its threads: none is collected here
+        (gc.enable if self.collects_garbage else gc.disable)()
 
     def take_over_output(self) -> None:
         """Points standard output and error to where those of the launching process go now."""

@@ -1,0 +1,270 @@
+"""Failures: the first real error, restarts, and nothing left over, whatever dies how."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from flyte_torchrun.launch import LaunchPlan, RankError, launch
+
+START_METHODS = ["forkserver", "fork", "spawn"]
+
+
+def plan(start_method="forkserver", ranks=2, **settings):
+    return LaunchPlan(nproc_per_node=ranks, start_method=start_method, shutdown_grace=2.0, **settings)
+
+
+def alive(pid):
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.02)
+
+
+class OutOfDataError(KeyError):
+    """An exception of the program's own."""
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_the_users_exception_comes_with_rank_text_and_traceback(start_method):
+    def read_the_next_batch():
+        raise OutOfDataError("batch 7")
+
+    def train():
+        if os.environ["RANK"] == "1":
+            read_the_next_batch()
+        threading.Event().wait()
+
+    with pytest.raises(RankError) as caught:
+        launch(plan(start_method), train)
+    error = caught.value
+    assert (error.exception_type, error.message, error.rank, error.local_rank) == ("OutOfDataError", "'batch 7'", 1, 1)
+    assert error.exception_bases[:2] == (f"{OutOfDataError.__module__}.OutOfDataError", "builtins.KeyError")
+    assert str(error).startswith("OutOfDataError: 'batch 7'\nin rank 1 (local rank 1 on ")
+    assert 'test_failures.py", line ' in error.traceback
+    assert "in read_the_next_batch" in error.traceback
+    assert "run_rank" not in error.traceback
+    assert type(error.__cause__) is OutOfDataError
+    assert error.__cause__.args == ("batch 7",)
+    assert abs(error.timestamp - time.time()) < 60
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_earlier_of_two_errors_is_reported_whatever_its_rank(first, tmp_path):
+    def train():
+        rank = int(os.environ["RANK"])
+        if rank != first:
+            while not (tmp_path / "failed").exists():
+                time.sleep(0.005)
+            raise RuntimeError("the consequence")
+        try:
+            raise ValueError("the cause")
+        finally:
+            # The other rank fails while this one is still on its way out.
+            threading.Timer(0.02, (tmp_path / "failed").touch).start()
+
+    for _ in range(3):
+        with pytest.raises(RankError, match="ValueError: the cause") as caught:
+            launch(plan(), train)
+        assert caught.value.rank == first
+        (tmp_path / "failed").unlink(missing_ok=True)
+
+
+def test_what_the_peers_of_a_dead_rank_see_is_not_the_cause():
+    def train():
+        torch.distributed.init_process_group("gloo")
+        torch.distributed.barrier()
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        torch.distributed.all_reduce(torch.ones(10))
+
+    with pytest.raises(RankError) as caught:
+        launch(plan(), train)
+    assert (caught.value.exception_type, caught.value.rank, caught.value.exit_code) == ("SIGKILL", 1, -9)
+    assert "out of memory" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        (lambda: sys.exit(3), "SystemExit"),
+        (lambda: sys.exit("no data"), "SystemExit"),
+        (lambda: os._exit(0), "SystemExit"),
+        (lambda: os._exit(5), "SystemExit"),
+        (os.abort, "SIGABRT"),
+    ],
+)
+def test_a_rank_that_ends_itself_ends_the_group(end, kind):
+    def train():
+        if os.environ["RANK"] == "1":
+            end()
+        threading.Event().wait()
+
+    with pytest.raises(RankError) as caught:
+        launch(plan(), train)
+    assert (caught.value.exception_type, caught.value.rank) == (kind, 1)
+
+
+def test_a_whole_group_that_aborts_at_once_is_reported():
+    with pytest.raises(RankError, match="SIGABRT"):
+        launch(plan(ranks=4), os.abort)
+
+
+def test_sys_exit_without_an_error_is_a_good_end():
+    assert launch(plan(), lambda: sys.exit(0)).value is None
+
+
+def test_an_exception_that_cannot_be_pickled_keeps_its_type_text_and_traceback():
+    class OddError(RuntimeError):
+        def __init__(self):
+            super().__init__("odd")
+            self.lock = threading.Lock()
+
+    def train():
+        raise OddError
+
+    with pytest.raises(RankError, match="OddError: odd") as caught:
+        launch(plan(), train)
+    assert caught.value.__cause__ is None
+    assert "raise OddError" in caught.value.traceback
+
+
+def test_a_long_message_comes_whole():
+    def train():
+        raise ValueError("x" * 10_000_000)
+
+    with pytest.raises(RankError) as caught:
+        launch(plan(), train)
+    assert len(caught.value.message) == 10_000_000
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_group_is_started_again_as_often_as_allowed(start_method, tmp_path):
+    def train(failures):
+        attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        (tmp_path / f"{attempt}-{os.environ['RANK']}").touch()
+        torch.distributed.init_process_group("gloo")
+        torch.distributed.barrier()
+        if attempt < failures and os.environ["RANK"] == "1":
+            raise ValueError(f"attempt {attempt}")
+        total = torch.ones(1)
+        torch.distributed.all_reduce(total)
+        return attempt, total.item()
+
+    assert launch(plan(start_method, max_restarts=2), train, 2).value == (2, 2.0)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{a}-{r}" for a in range(3) for r in range(2)}
+    with pytest.raises(RankError, match="ValueError: attempt 1"):
+        launch(plan(start_method, max_restarts=1), train, 2)
+
+
+def family(folder):
+    """A rank that starts a child, and registers both."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(folder, f"{os.environ['RANK']}-{os.getpid()}-{child.pid}").touch()
+
+
+def pids(folder, ranks=2):
+    files = [path.name.split("-") for path in Path(folder).glob("[0-9]*-*-*")]
+    return [int(pid) for _, *pair in files for pid in pair] if len(files) == ranks else []
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("way", ["returns", "raises", "is killed"])
+def test_nothing_that_a_rank_started_outlives_the_group(way, start_method, tmp_path):
+    def train():
+        family(tmp_path)
+        if way == "raises":
+            raise ValueError("no")
+        if way == "is killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if way == "returns":
+        launch(plan(start_method), train)
+    else:
+        with pytest.raises(RankError):
+            launch(plan(start_method), train)
+    started = [int(pid) for path in tmp_path.iterdir() for pid in path.name.split("-")[1:]]
+    assert started
+    wait_until(lambda: not any(map(alive, started)))
+
+
+PROGRAM = """
+import os, pathlib, subprocess, sys, threading, time
+from flyte_torchrun.launch import LaunchPlan, launch
+folder, method, where = sys.argv[1:]
+def train():
+    import signal
+    if where == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    pathlib.Path(folder, f"{os.environ['RANK']}-{os.getpid()}-{child.pid}").touch()
+    threading.Event().wait()
+def main():
+    launch(LaunchPlan(nproc_per_node=2, start_method=method, shutdown_grace=1.0), train)
+if where == "thread":
+    thread = threading.Thread(target=main)
+    thread.start()
+    thread.join()
+else:
+    main()
+"""
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize(
+    ("number", "where", "code"),
+    [
+        (signal.SIGTERM, "main", -signal.SIGTERM),
+        (signal.SIGTERM, "stubborn", -signal.SIGTERM),
+        (signal.SIGINT, "main", 1),
+        (signal.SIGKILL, "main", -signal.SIGKILL),
+        (signal.SIGTERM, "thread", -signal.SIGTERM),
+    ],
+)
+def test_no_process_and_no_file_outlives_a_launcher_that_is_ended(number, where, code, start_method, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    pid_folder = tmp_path / "pids"
+    pid_folder.mkdir()
+    launcher = subprocess.Popen(
+        [sys.executable, "-W", "ignore", tmp_path / "program.py", pid_folder, start_method, where],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: pids(pid_folder) or launcher.poll() is not None, 60)
+        started = pids(pid_folder)
+        assert started
+        own = {
+            str(folder)
+            for parent in ("/dev/shm", "/tmp")
+            for folder in Path(parent).glob("flyte-torchrun-*")
+            if any(list(folder.glob(f"run-*/pids/{pid}")) for pid in started)
+        }
+        assert own
+        launcher.send_signal(number)
+        _, errors = launcher.communicate(timeout=60)
+        if number == signal.SIGINT:
+            assert b"KeyboardInterrupt" in errors
+            assert launcher.returncode in (code, -signal.SIGINT)
+        else:
+            assert launcher.returncode == code, errors.decode()
+        wait_until(lambda: not any(map(alive, started)))
+        wait_until(lambda: not any(map(os.path.exists, own)))
+    finally:
+        if launcher.poll() is None:
+            launcher.kill()
+            launcher.wait()
