@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 
 from tests.idl.test_distribution import metadata
 
-# The floor (the release that can be had nearest to 4.21.1), and the newest of each later major.
-PROTOBUFS = ["4.21.12", "4.25.9", "5.29.6", "6.33.6", "7.36.2"]
+# The floor that the metadata declares, the last of its line, and the newest of each later one.
+PROTOBUFS = ["4.21.1", "4.21.12", "4.25.9", "5.29.6", "6.33.6", "7.36.2"]
 
 ROUND_TRIP = """
 import importlib, os, pathlib, sys, warnings
@@ -64,7 +64,6 @@ def run(python, script, **variables):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("protobuf", PROTOBUFS)
 def test_the_bindings_load_and_round_trip_on_every_protobuf(protobuf, environment, distributions, root):
     python = environment(distributions[0], f"protobuf=={protobuf}", "flyteidl==1.16.8")
@@ -79,9 +78,8 @@ def test_the_bindings_load_and_round_trip_on_every_protobuf(protobuf, environmen
 
 def test_the_metadata_says_just_what_the_matrix_passes(distributions):
     requirements = {r.name: r for r in map(Requirement, metadata(distributions[0]).get_all("Requires-Dist"))}
-    assert str(requirements["protobuf"].specifier) == ">=4.21.1"
     assert all(requirements["protobuf"].specifier.contains(version) for version in PROTOBUFS)
-    assert PROTOBUFS[0].startswith("4.21.")
+    assert str(requirements["protobuf"].specifier) == f">={PROTOBUFS[0]}"
 
 
 def test_no_gencode_checks_the_runtimes_version(distributions, root):
@@ -91,7 +89,6 @@ def test_no_gencode_checks_the_runtimes_version(distributions, root):
     assert not [name for name in archive.namelist() if name.endswith("_grpc.py")]
 
 
-@pytest.mark.slow
 def test_the_lowest_flyteidl_has_every_field_that_the_helpers_use(environment, distributions):
     requirements = {r.name: r for r in map(Requirement, metadata(distributions[0]).get_all("Requires-Dist"))}
     floor = str(requirements["flyteidl"].specifier).removeprefix(">=")

@@ -304,6 +304,7 @@ def test_one_node_needs_no_name_service(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(
         """
+import socket
 def broken(*_, **__):
     raise OSError("there is no name service")
 socket.getaddrinfo = socket.gethostbyname = socket.gethostbyaddr = socket.getfqdn = broken
