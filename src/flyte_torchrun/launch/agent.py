@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.distributed.elastic.agent.server.api import (
     RunResult,
     SimpleElasticAgent,
@@ -34,6 +35,8 @@ from flyte_torchrun.launch.rank import Assignment, Surroundings
 
 __all__ = ["Agent"]
 
+# Where the first node tells the others, in the store of this round of the rendezvous, which store the ranks use.
+_STORE_KEY = "flyte_torchrun/store"
 # Where a node tells the others, in the group's store, that it failed for good.
 _FAILURE_KEY = "flyte_torchrun/failure"
 _LONGEST_TRACEBACK = 2**16
@@ -58,6 +61,7 @@ class Agent(SimpleElasticAgent):
         self._surroundings = Surroundings.current()
         self._ranks: list[RankProcess] = []
         self._deaths: list[RankError] = []
+        self._store_of_the_ranks: torch.distributed.TCPStore | None = None
         self._started_at = time.monotonic()
         self._first_end: float | None = None
         self.attempt = -1
@@ -73,9 +77,10 @@ class Agent(SimpleElasticAgent):
         self._deaths = []
         self._first_end = None
         threads, given = self._threads(worker_group)
+        master = self._new_store(worker_group)
         self._ranks = []
         for worker in worker_group.workers:
-            variables = self._variables(worker_group, worker)
+            variables = self._variables(worker_group, worker, master)
             if not given:
                 variables["OMP_NUM_THREADS"] = str(threads)
             assignment = Assignment(
@@ -104,7 +109,20 @@ class Agent(SimpleElasticAgent):
             threads = 1
         return threads, bool(given)
 
-    def _variables(self, worker_group: WorkerGroup, worker: Any) -> dict[str, str]:
+    def _new_store(self, worker_group: Any) -> tuple[str, str]:
+        """Address and port of a store for the ranks, held by the first node's agent, a new one for every start.
+
+        torch would have the ranks share the store of the rendezvous, in which a restarted group finds the addresses of
+        the one before, or choose a port that somebody else may take until rank 0 listens on it.
+        """
+        if worker_group.group_rank == 0:
+            address = worker_group.spec.local_addr
+            self._store_of_the_ranks = torch.distributed.TCPStore(address, 0, is_master=True, wait_for_workers=False)
+            worker_group.store.set(_STORE_KEY, f"{address} {self._store_of_the_ranks.port}")
+        address, port = worker_group.store.get(_STORE_KEY).decode().split()
+        return address, port
+
+    def _variables(self, worker_group: WorkerGroup, worker: Any, master: tuple[str, str]) -> dict[str, str]:
         """What torchrun sets in each rank's environment."""
         spec = worker_group.spec
         variables = {
@@ -117,12 +135,12 @@ class Agent(SimpleElasticAgent):
             "LOCAL_WORLD_SIZE": spec.local_world_size,
             "GROUP_WORLD_SIZE": worker_group.group_world_size,
             "ROLE_WORLD_SIZE": worker.role_world_size,
-            "MASTER_ADDR": worker_group.master_addr,
-            "MASTER_PORT": worker_group.master_port,
+            "MASTER_ADDR": master[0],
+            "MASTER_PORT": master[1],
             "TORCHELASTIC_RESTART_COUNT": self.attempt,
             "TORCHELASTIC_MAX_RESTARTS": spec.max_restarts,
             "TORCHELASTIC_RUN_ID": spec.rdzv_handler.get_run_id(),
-            "TORCHELASTIC_USE_AGENT_STORE": spec.rdzv_handler.use_agent_store,
+            "TORCHELASTIC_USE_AGENT_STORE": True,
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         }
         return {name: str(value) for name, value in variables.items()}

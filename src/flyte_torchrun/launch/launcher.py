@@ -74,7 +74,7 @@ def launch(plan: LaunchPlan, function: Callable[..., Any], /, *args: Any, **kwar
     size = payload_size({"the function": function, **dict(zip(names, [*args, *kwargs.values()], strict=True))})
     with RunFolder.new(size) as folder:
         save((function, args, kwargs), folder.inputs)
-        with _unchanged_process():
+        with _unchanged_process(is_one_node=plan.rdzv_endpoint is None):
             return _run(plan, nproc, folder)
 
 
@@ -196,7 +196,7 @@ def _require_torch() -> None:
 
 
 @contextmanager
-def _unchanged_process() -> Iterator[None]:
+def _unchanged_process(*, is_one_node: bool) -> Iterator[None]:
     """Leaves environment and signal handlers as they were, and makes SIGTERM and SIGINT end the ranks first.
 
     After the ranks have ended the signal is raised again for the caller's own handler.
@@ -207,8 +207,9 @@ def _unchanged_process() -> Iterator[None]:
         raise SignalException(f"signal {number}", signal.Signals(number))
 
     environment = dict(os.environ)
-    # With torch's default a restarted group meets the addresses of the one before it.
-    os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    if not is_one_node:
+        # torch's own default keeps what the first round of a rendezvous agreed on, and later rounds then wait in vain.
+        os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     is_main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGTERM, signal.SIGINT) if is_main else ()
     handlers = {number: signal.signal(number, raise_exception) for number in numbers}

@@ -17,7 +17,7 @@ START_METHODS = ("forkserver", "spawn", "fork")
 NPROC_WORDS = ("auto", "gpu", "cpu")
 RDZV_BACKENDS = ("c10d", "etcd", "etcd-v2", "static")
 
-# What the rendezvous of torch 2.4 to 2.15 reads (torch/distributed/elastic/rendezvous); it ignores any other key.
+# What the rendezvous of torch 2.6 to 2.15 reads (torch/distributed/elastic/rendezvous); it ignores any other key.
 RDZV_CONFIGS = frozenset(
     [
         "cacert",
