@@ -53,7 +53,7 @@ if __name__ == "__main__":
     ours = python("-c", "import flyte_torchrun.contract")
     modules = "import flyteidl.plugins.kubeflow.pytorch_pb2, google.protobuf.json_format"
     row("import, in a fresh process", *alternate(ours, python("-c", modules), 15), scale=1000)
-    first_use = "from flyte_torchrun.contract import *; ReplicaSpec(replicas=1).to_proto()"
+    first = "from flyte_torchrun.contract import *; ReplicaSpec(replicas=1).to_proto()"
     row(
         "import and first message, in a fresh process",
         *alternate(python("-c", first_use), python("-c", modules), 15),

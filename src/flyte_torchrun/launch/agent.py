@@ -61,7 +61,7 @@ class Agent(SimpleElasticAgent):
         self._surroundings = Surroundings.current()
         self._ranks: list[RankProcess] = []
         self._deaths: list[RankError] = []
-        self._store_of_the_ranks: torch.distributed.TCPStore | None = None
+        self._store_of_the_ranks: Any = None
         self._started_at = time.monotonic()
         self._first_end: float | None = None
         self.attempt = -1
@@ -117,7 +117,7 @@ class Agent(SimpleElasticAgent):
         """
         if worker_group.group_rank == 0:
             address = worker_group.spec.local_addr
-            self._store_of_the_ranks = torch.distributed.TCPStore(address, 0, is_master=True, wait_for_workers=False)
+            self._store_of_the_ranks = torch.distributed.TCPStore(  # type: ignore[attr-defined]address, 0, is_master=True, wait_for_workers=False)
             worker_group.store.set(_STORE_KEY, f"{address} {self._store_of_the_ranks.port}")
         address, port = worker_group.store.get(_STORE_KEY).decode().split()
         return address, port

@@ -40,6 +40,7 @@ RDZV_CONFIGS = frozenset(
         "ssl_cert_key",
         "store_type",
         "timeout",
+        "use_libuv",
     ]
 )
 
