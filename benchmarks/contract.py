@@ -56,6 +56,6 @@ if __name__ == "__main__":
     first = "from flyte_torchrun.contract import *; ReplicaSpec(replicas=1).to_proto()"
     row(
         "import and first message, in a fresh process",
-        *alternate(python("-c", first_use), python("-c", modules), 15),
+        *alternate(python("-c", first), python("-c", modules), 15),
         scale=1000,
     )

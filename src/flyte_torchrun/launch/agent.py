@@ -115,9 +115,10 @@ class Agent(SimpleElasticAgent):
         torch would have the ranks share the store of the rendezvous, in which a restarted group finds the addresses of
         the one before, or choose a port that somebody else may take until rank 0 listens on it.
         """
+        distributed: Any = torch.distributed
         if worker_group.group_rank == 0:
             address = worker_group.spec.local_addr
-            self._store_of_the_ranks = torch.distributed.TCPStore(  # type: ignore[attr-defined]address, 0, is_master=True, wait_for_workers=False)
+            self._store_of_the_ranks = distributed.TCPStore(address, 0, is_master=True, wait_for_workers=False)
             worker_group.store.set(_STORE_KEY, f"{address} {self._store_of_the_ranks.port}")
         address, port = worker_group.store.get(_STORE_KEY).decode().split()
         return address, port
