@@ -14,6 +14,7 @@ from flytekit.exceptions.base import FlyteRecoverableException as AnyRecoverable
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 
+from flyte_torchrun.flytekit import rank
 from flyte_torchrun.flytekit.config import Job
 from flyte_torchrun.flytekit.rank import RankContext, RankOutput, outputs_of, run_task_function
 from flyte_torchrun.launch import LaunchPlan, RankError, launch
@@ -27,7 +28,6 @@ _LAUNCHER_SETTINGS = (
     "read_timeout",
     "shutdown_grace",
     "omp_num_threads",
-    "preload",
     "timeout",
     "hang_timeout",
 )
@@ -80,7 +80,8 @@ def _run_as_the_operators_rank(function: Callable[..., Any], inputs: Mapping[str
 
 
 def _plan(job: Job, is_local: bool) -> LaunchPlan:
-    settings: dict[str, Any] = {"run_id": _run_id()}
+    # flytekit takes a second to load: the rank server does it once.
+    settings: dict[str, Any] = {"run_id": _run_id(), "preload": (rank.__name__,)}
     if job.elastic is None:
         # Locally the whole group runs here: as many ranks as the job would have pods.
         return LaunchPlan(nproc_per_node=job.nodes.max_nodes, **settings)
@@ -103,6 +104,7 @@ def _plan(job: Job, is_local: bool) -> LaunchPlan:
         value = getattr(job.elastic, name)
         if value is not None:
             settings[name] = value
+    settings["preload"] = (rank.__name__, *job.elastic.preload)
     return LaunchPlan(
         nproc_per_node=job.nproc_per_node,
         start_method=job.elastic.start_method,
