@@ -1,5 +1,6 @@
 """Local runs: real ranks in real processes."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -30,7 +31,7 @@ class Config:
     name: str
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_the_example_trains(ranks, start_method):
     done = subprocess.run(
@@ -89,6 +90,26 @@ def test_a_task_may_return_nothing_several_values_or_named_ones():
     assert nothing() is None
     assert several(config=Config(lr=0.5, bs=4, name="default")) == (2, Config(lr=1.0, bs=4, name="modified"))
     assert tuple(named()) == (0.5, 3)
+
+
+def doubled(function):
+    """A decorator of a program's own."""
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return 2 * function(*args, **kwargs)
+
+    return wrapper
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_decorated_function_is_run_with_its_decorator(start_method):
+    @task(task_config=elastic(start_method))
+    @doubled
+    def world(x: int) -> int:
+        return x + int(os.environ["WORLD_SIZE"])
+
+    assert world(x=1) == 6
 
 
 def test_a_coroutine_function_is_run_in_each_rank():
