@@ -91,6 +91,7 @@ def test_every_violation_is_reported_at_once():
         ({"timeout": -5}, "timeout"),
         ({"shared_memory_size": "much"}, "shared_memory_size"),
         ({"preload": ("not a module",)}, "preload"),
+        ({"rdzv_configs": {"time_out": 900}}, r"rdzv_configs\.time_out: 900"),
     ],
 )
 def test_a_bad_value_is_named_with_its_field(arguments, named):

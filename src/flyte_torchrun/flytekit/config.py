@@ -31,6 +31,7 @@ from flyte_torchrun.contract import (
     Violation,
     parse_nnodes,
 )
+from flyte_torchrun.launch.plan import RDZV_CONFIGS
 
 __all__ = ["Elastic", "ElasticPolicy", "Job", "LaunchSettings", "Master", "PyTorch", "Worker"]
 
@@ -363,6 +364,10 @@ def launch_options(
                 words = ", ".join(member.name.lower() for member in parse)  # type: ignore[attr-defined]
                 field_name = "start_method" if name == "start_method" else "nproc_per_node"
                 violations.append(Violation(field_name, value, words))
+    if isinstance(settings.rdzv_configs, Mapping):
+        known = f"a setting that torch knows: {', '.join(sorted(RDZV_CONFIGS))}"
+        unknown = sorted(settings.rdzv_configs.keys() - RDZV_CONFIGS)
+        violations += [Violation(f"rdzv_configs.{key}", settings.rdzv_configs[key], known) for key in unknown]
     if violations:
         raise ValidationError(violations)
     return LaunchOptions(

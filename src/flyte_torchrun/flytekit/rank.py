@@ -25,7 +25,7 @@ from flytekit.models.core.identifier import Identifier, WorkflowExecutionIdentif
 
 from flyte_torchrun.flytekit.module_transformer import install_module_transformer
 
-__all__ = ["RankContext", "RankOutput", "outputs_of", "run_task_function"]
+__all__ = ["RankContext", "RankOutput", "call", "outputs_of", "run_task_function"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,7 @@ class RankOutput:
 
 
 def run_task_function(context: RankContext, function: Callable[..., Any], inputs: Mapping[str, Any]) -> RankOutput:
-    """Runs the task function in this rank, in the given context.
-
-    A coroutine function is run to its end in an event loop of its own.
-    """
+    """Runs the task function in this rank, in the given context."""
     install_module_transformer()
     current = FlyteContextManager.current_context()
     parameters = ExecutionParameters(
@@ -113,11 +110,15 @@ def run_task_function(context: RankContext, function: Callable[..., Any], inputs
         )
     )
     with FlyteContextManager.with_context(builder):
-        value = function(**inputs)
-        if inspect.iscoroutine(value):
-            value = asyncio.run(value)
+        value = call(function, inputs)
         decks = tuple(deck for deck in flytekit.current_context().decks if not isinstance(deck, TimeLineDeck))
         return RankOutput(value=value, decks=decks, metadata=tuple(tracker.get(output) for output in outputs_of(value)))
+
+
+def call(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Any:
+    """Calls the task function; a coroutine function is run to its end in an event loop of its own."""
+    value = function(**inputs)
+    return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
 def outputs_of(value: Any) -> tuple[Any, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from flytekit.extend import IgnoreOutputs
 from flyte_torchrun.flytekit import rank
 from flyte_torchrun.flytekit.config import Job
 from flyte_torchrun.flytekit.rank import RankContext, RankOutput, outputs_of, run_task_function
-from flyte_torchrun.launch import LaunchPlan, RankError, launch
+from flyte_torchrun.launch import LaunchPlan, LaunchTerminatedError, RankError, launch
 
 __all__ = ["RankFailedException", "run"]
 
@@ -49,7 +48,7 @@ def run(job: Job, function: Callable[..., Any], inputs: Mapping[str, Any]) -> An
         What global rank 0 returned.
 
     Raises:
-        IgnoreOutputs: global rank 0 ran in another pod.
+        IgnoreOutputs: global rank 0 ran in another pod, or this pod is evicted.
         Exception: the first real error of a rank: locally the user's own exception, in a pod RankFailedException, or
             FlyteRecoverableException when the user's exception is one.
     """
@@ -62,6 +61,9 @@ def run(job: Job, function: Callable[..., Any], inputs: Mapping[str, Any]) -> An
         result = launch(plan, run_task_function, RankContext.current(), function, inputs)
     except RankError as error:
         raise _reported(error, is_local) from error
+    except LaunchTerminatedError as error:
+        # An eviction is no error of the user's. Only where this process is the pod's first does the signal not end it.
+        raise IgnoreOutputs(str(error)) from error
     if not result.is_rank_zero_here:
         raise IgnoreOutputs("global rank 0 ran in another pod")
     return _take_over(result.value)
@@ -69,11 +71,7 @@ def run(job: Job, function: Callable[..., Any], inputs: Mapping[str, Any]) -> An
 
 def _run_as_the_operators_rank(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Any:
     """A PyTorchJob without elastic policy: the operator gave this pod its rank, and the pod is the rank."""
-    import asyncio
-
-    value = function(**inputs)
-    if inspect.iscoroutine(value):
-        value = asyncio.run(value)
+    value = rank.call(function, inputs)
     if os.environ["RANK"] != "0":
         raise IgnoreOutputs(f"this pod is rank {os.environ['RANK']}, and rank 0 writes the outputs")
     return value
