@@ -104,7 +104,7 @@ class Agent(SimpleElasticAgent):
             threads = int(given)
         else:
             threads = self._plan.omp_num_threads or max(1, usable_cpus() // worker_group.spec.local_world_size)
-        if self._plan.start_method == "fork" and len(os.listdir("/proc/self/task")) > 1:
+        if self._plan.start_method == "fork":
             # The threads of this process's OpenMP do not survive a fork, and a rank that waited for them would hang.
             threads = 1
         return threads, bool(given)
@@ -203,7 +203,10 @@ class Agent(SimpleElasticAgent):
             return
         record = vars(self.first_error())
         record = {**record, "traceback": record["traceback"][-_LONGEST_TRACEBACK:]}
-        group.store.set(_FAILURE_KEY, json.dumps(record))
+        try:
+            group.store.set(_FAILURE_KEY, json.dumps(record))
+        except RuntimeError:
+            return  # the node that held the store is gone: this node's own error is what is left to report
         time.sleep(_LOOKS_BEFORE_LEAVING * self._plan.monitor_interval)  # the store may end with this node
 
     def _failure_elsewhere(self) -> RankError | None:

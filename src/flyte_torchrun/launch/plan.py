@@ -64,7 +64,7 @@ class LaunchPlan:
         read_timeout: seconds that a node waits for the rendezvous store, more than 0.
         shutdown_grace: seconds between SIGTERM and SIGKILL for a rank that is stopped, 0 or more.
         omp_num_threads: threads of each rank; None: the usable CPUs divided by the ranks here, at least 1. An
-            OMP_NUM_THREADS in the environment wins over both.
+            OMP_NUM_THREADS in the environment wins over both. A forked rank computes with one thread, whatever is set.
         preload: modules that the server of `forkserver` imports before it starts ranks.
         timeout: seconds that the run may take, more than 0; None: no bound.
         hang_timeout: seconds that the group may go on after its first rank ended, more than 0; None: no bound.
