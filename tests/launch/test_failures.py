@@ -1,5 +1,6 @@
 """Failures: the first real error, restarts, and nothing left over, whatever dies how."""
 
+import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -126,6 +127,15 @@ def test_a_whole_group_that_aborts_at_once_is_reported():
 
 def test_sys_exit_without_an_error_is_a_good_end():
     assert launch(plan(), lambda: sys.exit(0)).value is None
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_crash_after_the_function_returned_is_no_failure(start_method):
+    def train():
+        multiprocessing.util.Finalize(None, os.abort, exitpriority=1)
+        return "done"
+
+    assert launch(plan(start_method), train).value == "done"
 
 
 def test_an_exception_that_cannot_be_pickled_keeps_its_type_text_and_traceback():

@@ -41,6 +41,8 @@ _STORE_KEY = "flyte_torchrun/store"
 _FAILURE_KEY = "flyte_torchrun/failure"
 _LONGEST_TRACEBACK = 2**16
 _LOOKS_BEFORE_LEAVING = 10
+# How long a node whose ranks only lost their peers waits for the node that knows why.
+_SECONDS_FOR_THE_CAUSE = 5.0
 
 # What a rank sees when a peer is gone: never the cause, as long as another rank has a better one.
 _FALLOUT_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError", "ConnectionError", "BrokenPipeError"}
@@ -153,7 +155,7 @@ class Agent(SimpleElasticAgent):
             if not self._is_complete(rank) and all(death.rank != rank.assignment.rank for death in self._deaths):
                 self._deaths.append(self._death(rank))
         if self._deaths:
-            self._tell_other_nodes()
+            self._agree_with_other_nodes()
             failures = {
                 death.rank: ProcessFailure(death.local_rank, 0, death.exit_code or 1, "") for death in self._deaths
             }
@@ -167,7 +169,8 @@ class Agent(SimpleElasticAgent):
         return RunResult(state=WorkerState.HEALTHY)
 
     def _is_complete(self, rank: RankProcess) -> bool:
-        return rank.exit_code == 0 and self._folder.end(self.attempt, rank.assignment.rank).exists()
+        """Whether the function returned: a crash of native code while the process ends after that is no failure."""
+        return self._folder.end(self.attempt, rank.assignment.rank).exists()
 
     def _check_time(self, ended: list[RankProcess]) -> None:
         now = time.monotonic()
@@ -196,18 +199,24 @@ class Agent(SimpleElasticAgent):
             exit_code=code,
         )
 
-    def _tell_other_nodes(self) -> None:
-        """Ends the group on every node once no restart is left: the others would wait for their time-outs."""
+    def _agree_with_other_nodes(self) -> None:
+        """Once no restart is left: raises what another node told first, or tells the others, who would wait in vain."""
         group: Any = self._worker_group
         if group.group_world_size == 1 or self._remaining_restarts > 0:
             return
-        record = vars(self.first_error())
-        record = {**record, "traceback": record["traceback"][-_LONGEST_TRACEBACK:]}
+        mine = self.first_error()
         try:
-            group.store.set(_FAILURE_KEY, json.dumps(record))
+            deadline = time.monotonic() + (_SECONDS_FOR_THE_CAUSE if _is_fallout(mine) else 0)
+            while (theirs := self._failure_elsewhere()) is None and time.monotonic() < deadline:
+                time.sleep(self._plan.monitor_interval)
+            if theirs is None:
+                record = {**vars(mine), "traceback": mine.traceback[-_LONGEST_TRACEBACK:]}
+                group.store.set(_FAILURE_KEY, json.dumps(record))
+                time.sleep(_LOOKS_BEFORE_LEAVING * self._plan.monitor_interval)  # the store may end with this node
         except RuntimeError:
             return  # the node that held the store is gone: this node's own error is what is left to report
-        time.sleep(_LOOKS_BEFORE_LEAVING * self._plan.monitor_interval)  # the store may end with this node
+        if theirs is not None:
+            raise theirs
 
     def _failure_elsewhere(self) -> RankError | None:
         group: Any = self._worker_group
