@@ -262,7 +262,7 @@ def test_no_process_and_no_file_outlives_a_launcher_that_is_ended(number, where,
             str(folder)
             for parent in ("/dev/shm", "/tmp")
             for folder in Path(parent).glob("flyte-torchrun-*")
-            if any(list(folder.glob(f"run-*/pids/{pid}")) for pid in started)
+            if any(list(folder.glob(f"run-*/pids/ranks-of-0/{pid}")) for pid in started)
         }
         assert own
         launcher.send_signal(number)

@@ -239,7 +239,7 @@ def test_the_output_of_ranks_goes_where_the_launchers_goes_now(start_method, cap
 
     launch(plan(start_method), speak)
     output, errors = capfd.readouterr()
-    assert sorted(output.split("\n")) == ["", "rank 0 speaks", "rank 1 speaks"]
+    assert sorted(output.split("\n")) == ["", "[rank 0] rank 0 speaks", "[rank 1] rank 1 speaks"]
     assert errors.count("and complains") == 2
 
 

@@ -10,7 +10,7 @@ import pytest
 NODE = """
 import json, os, sys, torch
 from flyte_torchrun.launch import LaunchPlan, RankError, launch
-endpoint, restarts, failures, way = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+node, endpoint, restarts, failures, way = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 def train():
     torch.distributed.init_process_group("gloo")
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -24,7 +24,7 @@ def train():
     torch.distributed.destroy_process_group()
     return {"total": total.item(), "attempt": attempt}
 plan = LaunchPlan(
-    nproc_per_node=2, min_nodes=2, max_nodes=2, rdzv_endpoint=endpoint, run_id="run", max_restarts=restarts,
+    nproc_per_node=2, min_nodes=2, max_nodes=2, rdzv_endpoint=endpoint, node_rank=node, run_id="run", max_restarts=restarts,
     shutdown_grace=2.0, join_timeout=60, read_timeout=60, rdzv_configs={"last_call_timeout": 1},
 )
 try:
@@ -44,8 +44,9 @@ def nodes():
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
-        command = [sys.executable, "-W", "ignore", "-c", NODE, endpoint, *map(str, arguments)]
-        started.extend(subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2))
+        for node in range(2):
+            command = [sys.executable, "-W", "ignore", "-c", NODE, str(node), endpoint, *map(str, arguments)]
+            started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         return [json.loads(node.communicate(timeout=120)[0].splitlines()[-1]) for node in started]
 
     yield run

@@ -13,6 +13,7 @@ from flyte_torchrun.launch.errors import (
     LaunchError,
     LaunchTerminatedError,
     LaunchTimeoutError,
+    NodeLostError,
     PlanError,
     RankError,
     RendezvousError,
@@ -21,6 +22,7 @@ from flyte_torchrun.launch.errors import (
 )
 from flyte_torchrun.launch.launcher import LaunchResult, launch
 from flyte_torchrun.launch.plan import LaunchPlan, resolve_nproc
+from flyte_torchrun.launch.timeline import TimelineEvent
 
 __all__ = [
     "LaunchError",
@@ -28,10 +30,12 @@ __all__ = [
     "LaunchResult",
     "LaunchTerminatedError",
     "LaunchTimeoutError",
+    "NodeLostError",
     "PlanError",
     "RankError",
     "RendezvousError",
     "SerializationError",
+    "TimelineEvent",
     "TorchNotInstalledError",
     "launch",
     "resolve_nproc",

@@ -1,14 +1,13 @@
 """The agent of one node: torch elastic's, with ranks that are started and ended here.
 
-torch's SimpleElasticAgent brings rendezvous, restarts and the barrier at the end; what it leaves to its subclasses is
+torch's SimpleElasticAgent brings rendezvous, restarts and the assignment of ranks; what it leaves to its subclasses is
 how ranks are started, watched and ended. torch's own subclass passes results through queues and looks at the ranks once
 per interval; this one waits for the end of any process and passes nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import contextlib
 import pickle
 import signal
 import socket
@@ -16,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.distributed.elastic.agent.server.api import (
     RunResult,
     SimpleElasticAgent,
@@ -25,24 +23,29 @@ from torch.distributed.elastic.agent.server.api import (
     WorkerState,
 )
 from torch.distributed.elastic.events.api import Event, EventSource
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from flyte_torchrun.launch.errors import LaunchTimeoutError, RankError, describe_exit
+from flyte_torchrun.launch.agreement import Round
+from flyte_torchrun.launch.errors import LaunchError, LaunchTimeoutError, NodeLostError, RankError, describe_exit
 from flyte_torchrun.launch.files import RunFolder
+from flyte_torchrun.launch.output import RankOutput
 from flyte_torchrun.launch.plan import LaunchPlan, usable_cpus
 from flyte_torchrun.launch.processes import RankProcess, end, wait
 from flyte_torchrun.launch.rank import Assignment, Surroundings
+from flyte_torchrun.launch.rendezvous import is_host, reporting_progress
+from flyte_torchrun.launch.timeline import Recorder
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "is_fallout", "read_error"]
 
-# Where the first node tells the others, in the store of this round of the rendezvous, which store the ranks use.
-_STORE_KEY = "flyte_torchrun/store"
-# Where a node tells the others, in the group's store, that it failed for good.
-_FAILURE_KEY = "flyte_torchrun/failure"
-_LONGEST_TRACEBACK = 2**16
 _LOOKS_BEFORE_LEAVING = 10
 # How long a node whose ranks only lost their peers waits for the node that knows why.
 _SECONDS_FOR_THE_CAUSE = 5.0
+# How long a node may show nothing before it counts as lost, beyond the grace in which it may be busy ending ranks.
+_SECONDS_UNTIL_LOST = 15.0
+_SECONDS_FOR_STACKS = 2.0
+_SECONDS_FOR_LEAVING = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.02
 
 # What a rank sees when a peer is gone: never the cause, as long as another rank has a better one.
 _FALLOUT_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError", "ConnectionError", "BrokenPipeError"}
@@ -53,51 +56,88 @@ class Agent(SimpleElasticAgent):
     """Starts, watches and ends the ranks of one node.
 
     Attributes:
-        attempt: how often the group has been restarted.
+        attempt: how often the group has been restarted; the same on every node.
+        has_left: whether this node has ended its part in the rendezvous itself.
     """
 
-    def __init__(self, spec: WorkerSpec, plan: LaunchPlan, folder: RunFolder) -> None:
+    def __init__(
+        self, spec: WorkerSpec, plan: LaunchPlan, folder: RunFolder, recorder: Recorder, node: int, first_attempt: int
+    ) -> None:
         super().__init__(spec)
         self._plan = plan
         self._folder = folder
+        self._recorder = recorder
+        self._node = node
         self._surroundings = Surroundings.current()
         self._ranks: list[RankProcess] = []
         self._deaths: list[RankError] = []
-        self._store_of_the_ranks: Any = None
+        self._round: Any = None
         self._started_at = time.monotonic()
         self._first_end: float | None = None
-        self.attempt = -1
+        self.attempt = first_attempt - 1
+        self.has_left = False
+        folder.expect(node)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether this node has started ranks."""
+        return bool(self._ranks)
 
     @property
     def holds_rank_zero(self) -> bool:
         """Whether global rank 0 is among the ranks that were started last."""
         return any(rank.assignment.rank == 0 for rank in self._ranks)
 
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        with self._recorder.span("rendezvous", attempt=self.attempt + 1), reporting_progress(self._plan):
+            super()._rendezvous(worker_group)
+
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        # Counted here, since torch does not count a restart for a new node.
-        self.attempt += 1
+        self._round = Round(worker_group.store, worker_group.group_rank or 0, worker_group.group_world_size or 1)
+        failures = self._plan.max_restarts - self._remaining_restarts
+        start = self._round.begin(self.attempt + 1, failures, worker_group.spec.local_addr or "127.0.0.1")
+        if self.attempt >= 0:
+            reason = str(self.first_error()).split("\n")[0] if self._ranks and self._deaths else "a node came or left"
+            self._recorder.add("restart", time.time(), time.time(), attempt=start.attempt, detail=reason)
+        self.attempt = start.attempt
+        # torch counts on each node only what failed there.
+        self._remaining_restarts = max(self._plan.max_restarts - start.failures, 0)
         self._deaths = []
         self._first_end = None
         threads, given = self._threads(worker_group)
-        master = self._new_store(worker_group)
         self._ranks = []
         for worker in worker_group.workers:
-            variables = self._variables(worker_group, worker, master)
+            variables = self._variables(worker_group, worker, (start.address, start.port))
             if not given:
                 variables["OMP_NUM_THREADS"] = str(threads)
-            assignment = Assignment(
-                folder=self._folder.path,
-                surroundings=self._surroundings,
-                rank=worker.global_rank,
-                local_rank=worker.local_rank,
-                attempt=self.attempt,
-                variables=variables,
-                threads=threads,
-                start_method=self._plan.start_method,
-                preload=self._plan.preload,
-            )
-            self._ranks.append(RankProcess(assignment))
+            self._ranks.append(self._start_rank(worker, variables, threads))
         return {rank.assignment.local_rank: rank.pid for rank in self._ranks}
+
+    def _start_rank(self, worker: Any, variables: dict[str, str], threads: int) -> RankProcess:
+        rank, attempt, plan = worker.global_rank, self.attempt, self._plan
+        files = self._folder.of_rank(attempt, rank)
+        files.clear()
+        output = RankOutput(
+            files.path,
+            f"[rank {rank}] ",
+            is_shown=plan.log_ranks is None or rank in plan.log_ranks,
+            log_folder=None if plan.log_dir is None else Path(plan.log_dir, f"attempt_{attempt}", f"rank_{rank}"),
+        )
+        assignment = Assignment(
+            folder=self._folder.path,
+            surroundings=self._surroundings,
+            node=self._node,
+            pipes=output.pipes,
+            rank=rank,
+            local_rank=worker.local_rank,
+            attempt=attempt,
+            variables=variables,
+            threads=threads,
+            start_method=plan.start_method,
+            preload=plan.preload,
+            collective_timeout=plan.nccl_collective_timeout_sec,
+        )
+        return RankProcess(assignment, output)
 
     def _threads(self, worker_group: WorkerGroup) -> tuple[int, bool]:
         """Threads of each rank, and whether the environment says so."""
@@ -111,23 +151,9 @@ class Agent(SimpleElasticAgent):
             threads = 1
         return threads, bool(given)
 
-    def _new_store(self, worker_group: Any) -> tuple[str, str]:
-        """Address and port of a store for the ranks, held by the first node's agent, a new one for every start.
-
-        torch would have the ranks share the store of the rendezvous, in which a restarted group finds the addresses of
-        the one before, or choose a port that somebody else may take until rank 0 listens on it.
-        """
-        distributed: Any = torch.distributed
-        if worker_group.group_rank == 0:
-            address = worker_group.spec.local_addr
-            self._store_of_the_ranks = distributed.TCPStore(address, 0, is_master=True, wait_for_workers=False)
-            worker_group.store.set(_STORE_KEY, f"{address} {self._store_of_the_ranks.port}")
-        address, port = worker_group.store.get(_STORE_KEY).decode().split()
-        return address, port
-
-    def _variables(self, worker_group: WorkerGroup, worker: Any, master: tuple[str, str]) -> dict[str, str]:
-        """What torchrun sets in each rank's environment."""
-        spec = worker_group.spec
+    def _variables(self, worker_group: WorkerGroup, worker: Any, master: tuple[str, int]) -> dict[str, str]:
+        """What torchrun sets in each rank's environment, and the options of NCCL that the environment does not set."""
+        spec, plan = worker_group.spec, self._plan
         variables = {
             "RANK": worker.global_rank,
             "LOCAL_RANK": worker.local_rank,
@@ -144,50 +170,91 @@ class Agent(SimpleElasticAgent):
             "TORCHELASTIC_MAX_RESTARTS": spec.max_restarts,
             "TORCHELASTIC_RUN_ID": spec.rdzv_handler.get_run_id(),
             "TORCHELASTIC_USE_AGENT_STORE": True,
-            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         }
+        monitoring = plan.nccl_enable_monitoring
+        nccl = {
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": 0 if plan.nccl_async_error_handling is False else 1,
+            "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": plan.nccl_heartbeat_timeout_sec,
+            "TORCH_NCCL_ENABLE_MONITORING": None if monitoring is None else int(monitoring),
+        }
+        given = self._surroundings.environment
+        variables |= {name: value for name, value in nccl.items() if value is not None and name not in given}
         return {name: str(value) for name, value in variables.items()}
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         wait(self._ranks, self._plan.monitor_interval)
         ended = [rank for rank in self._ranks if rank.exit_code is not None]
         for rank in ended:
-            if not self._is_complete(rank) and all(death.rank != rank.assignment.rank for death in self._deaths):
+            is_known = any(death.rank == rank.assignment.rank for death in self._deaths)
+            # A crash of native code while the process ends after its function returned is no failure.
+            if not is_known and rank.assignment.files.ended_at() is None:
                 self._deaths.append(self._death(rank))
         if self._deaths:
             self._agree_with_other_nodes()
-            failures = {
-                death.rank: ProcessFailure(death.local_rank, 0, death.exit_code or 1, "") for death in self._deaths
-            }
-            return RunResult(state=WorkerState.FAILED, failures=failures)
-        if len(ended) == len(self._ranks):
-            values = {rank.assignment.rank: None for rank in self._ranks}
-            return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
-        self._check_time(ended)
-        if error := self._failure_elsewhere():
+            return self._failed()
+        if error := self._round.failure():
             raise error
+        if len(ended) == len(self._ranks):
+            # The group has ended well only when all nodes have: until then one of them may start it again.
+            self._round.tell_done()
+            if self._round.all_are_done():
+                self._leave()
+                values = {rank.assignment.rank: None for rank in self._ranks}
+                return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
+        self._check_time(ended)
+        self._round.beat()
+        if lost := self._round.silent(self._plan.shutdown_grace + _SECONDS_UNTIL_LOST):
+            if self._remaining_restarts > 0:
+                return self._failed()
+            raise self._told(NodeLostError(f"node {lost[0]} of the group has shown no sign of life"))
         return RunResult(state=WorkerState.HEALTHY)
 
-    def _is_complete(self, rank: RankProcess) -> bool:
-        """Whether the function returned: a crash of native code while the process ends after that is no failure."""
-        return self._folder.end(self.attempt, rank.assignment.rank).exists()
+    def _leave(self) -> None:
+        """Ends this node's part in the rendezvous; the node that holds the store stays until the others have left."""
+        if self._round.is_alone:
+            return
+        self.has_left = True
+        self._worker_group.spec.rdzv_handler.shutdown()
+        deadline = time.monotonic() + _SECONDS_FOR_LEAVING
+        with contextlib.suppress(RuntimeError):  # the store is gone: so all have left
+            self._round.tell_left()
+            while is_host(self._plan) is not False and not self._round.all_have_left() and time.monotonic() < deadline:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _failed(self) -> RunResult:
+        failures = {death.rank: ProcessFailure(death.local_rank, 0, death.exit_code or 1, "") for death in self._deaths}
+        return RunResult(state=WorkerState.FAILED, failures=failures)
 
     def _check_time(self, ended: list[RankProcess]) -> None:
-        now = time.monotonic()
-        if self._plan.timeout is not None and now - self._started_at > self._plan.timeout:
-            raise LaunchTimeoutError(f"timeout: the run took longer than {self._plan.timeout} s")
-        if ended and self._first_end is None:
+        now, plan = time.monotonic(), self._plan
+        if plan.timeout is not None and now - self._started_at > plan.timeout:
+            raise self._told(self._timeout(f"timeout: the run took longer than {plan.timeout:g} s"))
+        if plan.hang_timeout is None:
+            return
+        if ended:
+            self._round.tell_first_end()
+        if self._first_end is None and (ended or self._round.has_first_end()):
             self._first_end = now
-        bound = self._plan.hang_timeout
-        if bound is not None and self._first_end is not None and now - self._first_end > bound:
-            running = ", ".join(str(rank.assignment.rank) for rank in self._ranks if rank.exit_code is None)
-            raise LaunchTimeoutError(
-                f"hang_timeout: rank {ended[0].assignment.rank} ended, and {bound} s later ranks {running} still ran"
-            )
+        running = [rank for rank in self._ranks if rank.exit_code is None]
+        if self._first_end is not None and now - self._first_end > plan.hang_timeout and running:
+            first = f"rank {ended[0].assignment.rank}" if ended else "a rank of another node"
+            names = ", ".join(str(rank.assignment.rank) for rank in running)
+            text = f"hang_timeout: {first} ended, and {plan.hang_timeout:g} s later ranks {names} still ran"
+            raise self._told(self._timeout(text))
+
+    def _timeout(self, text: str) -> LaunchTimeoutError:
+        """The error, with what the ranks are doing: they write that down when they are asked to."""
+        running = [rank for rank in self._ranks if rank.exit_code is None]
+        for rank in running:
+            rank.ask_for_stacks()
+        deadline = time.monotonic() + _SECONDS_FOR_STACKS
+        while not all(rank.has_left_stacks() for rank in running) and time.monotonic() < deadline:
+            wait(running, 0.05)
+        return LaunchTimeoutError(text, {rank.assignment.rank: rank.stacks() for rank in running})
 
     def _death(self, rank: RankProcess) -> RankError:
         code = rank.exit_code or 0
-        kind, message = describe_exit(code)
+        kind, message = describe_exit(code, rank.memory())
         return RankError(
             exception_type=kind,
             message=message,
@@ -201,38 +268,54 @@ class Agent(SimpleElasticAgent):
 
     def _agree_with_other_nodes(self) -> None:
         """Once no restart is left: raises what another node told first, or tells the others, who would wait in vain."""
-        group: Any = self._worker_group
-        if group.group_world_size == 1 or self._remaining_restarts > 0:
+        if self._round.is_alone or self._remaining_restarts > 0:
             return
         mine = self.first_error()
         try:
-            deadline = time.monotonic() + (_SECONDS_FOR_THE_CAUSE if _is_fallout(mine) else 0)
-            while (theirs := self._failure_elsewhere()) is None and time.monotonic() < deadline:
+            deadline = time.monotonic() + (_SECONDS_FOR_THE_CAUSE if is_fallout(mine) else 0)
+            while (theirs := self._round.failure()) is None and time.monotonic() < deadline:
+                self._round.beat()
+                self._round.silent(0)
                 time.sleep(self._plan.monitor_interval)
             if theirs is None:
-                record = {**vars(mine), "traceback": mine.traceback[-_LONGEST_TRACEBACK:]}
-                group.store.set(_FAILURE_KEY, json.dumps(record))
-                time.sleep(_LOOKS_BEFORE_LEAVING * self._plan.monitor_interval)  # the store may end with this node
-        except RuntimeError:
-            return  # the node that held the store is gone: this node's own error is what is left to report
+                if is_fallout(mine) and self._round.silent(_SECONDS_FOR_THE_CAUSE / 2):
+                    theirs = NodeLostError(f"a node of the group is gone; here {mine}")
+                self._told(theirs or mine)
+        except RuntimeError as error:
+            # The node that held the store is gone. This node's own error is what is left to report, if it is one.
+            if is_fallout(mine):
+                raise NodeLostError(f"the node that held the rendezvous is gone ({error}); here {mine}") from error
+            return
         if theirs is not None:
             raise theirs
 
-    def _failure_elsewhere(self) -> RankError | None:
-        group: Any = self._worker_group
-        if group.group_world_size == 1 or not group.store.check([_FAILURE_KEY]):
-            return None
-        return RankError(**json.loads(group.store.get(_FAILURE_KEY)))
+    def _told(self, error: LaunchError) -> LaunchError:
+        """The error, after the other nodes were told and had time to read it: the store may end with this node."""
+        if not self._round.is_alone:
+            self._round.tell_failure(error)
+            time.sleep(_LOOKS_BEFORE_LEAVING * self._plan.monitor_interval)
+        return error
 
     def first_error(self) -> RankError:
         """The failure that was first on this node, of those that are no consequence of another."""
-        records: dict[int, RankError] = {}
-        for rank in self._ranks:
-            path = self._folder.error(self.attempt, rank.assignment.rank)
-            if path.exists():
-                records[rank.assignment.rank] = _read_error(path)
-        found = [*records.values(), *(death for death in self._deaths if death.rank not in records)]
-        return min(found, key=lambda error: (_is_fallout(error), error.timestamp))
+        records = [read_error(rank.assignment.files.error) for rank in self._ranks]
+        found = {error.rank: error for error in records if error is not None}
+        found |= {death.rank: death for death in self._deaths if death.rank not in found}
+        return min(found.values(), key=lambda error: (is_fallout(error), error.timestamp))
+
+    @property
+    def has_error_of_its_own(self) -> bool:
+        """Whether a rank of this node failed, and not for the loss of a peer."""
+        return bool(self._deaths) and not is_fallout(self.first_error())
+
+    def _invoke_run(self, role: str = "default") -> RunResult:
+        try:
+            return super()._invoke_run(role)
+        except SignalException as error:
+            if self._round is not None:
+                with contextlib.suppress(RuntimeError):  # the node that holds the store may be gone
+                    self._told(NodeLostError(f"{socket.gethostname()} was asked to end by {error.sigval.name}"))
+            raise
 
     def _stop_workers(self, worker_group: WorkerGroup, is_restart: bool = False) -> None:
         self._shutdown()
@@ -243,7 +326,19 @@ class Agent(SimpleElasticAgent):
         timeout: float | None = None,
         is_restart: bool = False,
     ) -> None:
-        end(self._ranks, death_sig, self._plan.shutdown_grace)
+        remaining = [rank for rank in self._ranks if not rank.is_closed]
+        if not remaining:
+            return
+        start, is_needed = time.time(), any(rank.exit_code is None for rank in remaining)
+        end(remaining, death_sig, self._plan.shutdown_grace)
+        if is_needed:
+            self._recorder.add("end of ranks", start, time.time(), attempt=self.attempt)
+        for rank in remaining:
+            rank.close(self._recorder)
+
+    # The nodes wait for each other in _monitor_workers, where a restart is still possible.
+    def _exit_barrier(self) -> None:
+        pass
 
     # torch reports events to a log that nobody reads here, and asks the name service for this host's name each time.
     def _construct_event(self, state: str, source: EventSource, *_: Any, **__: Any) -> Event:
@@ -253,7 +348,10 @@ class Agent(SimpleElasticAgent):
         pass
 
 
-def _read_error(path: Path) -> RankError:
+def read_error(path: Path) -> RankError | None:
+    """What a rank left as its error; None: nothing."""
+    if not path.exists():
+        return None
     record, pickled = pickle.loads(path.read_bytes())
     error = RankError(**record)
     if pickled is not None:
@@ -264,5 +362,6 @@ def _read_error(path: Path) -> RankError:
     return error
 
 
-def _is_fallout(error: RankError) -> bool:
+def is_fallout(error: RankError) -> bool:
+    """Whether this is what a rank sees when a peer is gone."""
     return error.exception_type in _FALLOUT_TYPES or any(text in error.message for text in _FALLOUT_TEXTS)

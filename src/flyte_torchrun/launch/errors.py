@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flyte_torchrun.launch.timeline import TimelineEvent
 
 __all__ = [
     "LaunchError",
     "LaunchTerminatedError",
     "LaunchTimeoutError",
+    "NodeLostError",
     "PlanError",
     "RankError",
     "RendezvousError",
@@ -26,7 +31,13 @@ _HINTS = {
 
 
 class LaunchError(RuntimeError):
-    """The base of all errors of a launch."""
+    """The base of all errors of a launch.
+
+    Attributes:
+        timeline: what had happened until then.
+    """
+
+    timeline: tuple[TimelineEvent, ...] = ()
 
 
 class PlanError(LaunchError, ValueError):
@@ -54,11 +65,28 @@ class SerializationError(LaunchError, TypeError):
 
 
 class RendezvousError(LaunchError):
-    """The nodes did not find each other."""
+    """The nodes did not find each other in time."""
+
+
+class NodeLostError(LaunchError):
+    """Another node is gone, or was asked to end; nothing is known to be wrong with the program."""
 
 
 class LaunchTimeoutError(LaunchError):
-    """The run took longer than the plan allows; its ranks were ended."""
+    """The run took longer than the plan allows; its ranks were ended.
+
+    Attributes:
+        message: which limit was passed.
+        stacks: what the threads of each rank that still ran on that node were doing, as text.
+    """
+
+    def __init__(self, message: str, stacks: Mapping[int, str] | None = None) -> None:
+        self.message = message
+        self.stacks = dict(stacks or {})
+        super().__init__(message, self.stacks)
+
+    def __str__(self) -> str:
+        return "\n\n".join([self.message, *(f"rank {rank} was at:\n{text}" for rank, text in self.stacks.items())])
 
 
 class LaunchTerminatedError(LaunchError):
@@ -78,6 +106,9 @@ class LaunchTerminatedError(LaunchError):
 
 class RankError(LaunchError):
     """The first real failure of a rank. `__cause__` is the user's own exception where it could be rebuilt.
+
+    What `launch` raises is then an instance of that exception's class as well, so that `except ValueError` works, and
+    has its attributes.
 
     Attributes:
         exception_type: the name of the exception's class, or of the signal that killed the rank.
@@ -127,19 +158,71 @@ class RankError(LaunchError):
         return f"{text}\nin {where}" + (f"\n\n{self.traceback}" if self.traceback else "")
 
 
-def _rebuild(attributes: dict[str, object]) -> RankError:
-    return RankError(**attributes)  # type: ignore[arg-type]
+def _rebuild(attributes: dict[str, Any]) -> RankError:
+    timeline = attributes.pop("timeline", ())
+    error = RankError(**attributes)
+    if timeline:
+        error.timeline = timeline
+    return error
 
 
-def describe_exit(exit_code: int) -> tuple[str, str]:
-    """A name and a text for a process that ended without an exception."""
+def with_own_type(error: RankError) -> RankError:
+    """The error as an instance of its cause's class too, where that is possible; its cause stays."""
+    cause = error.__cause__
+    if not isinstance(cause, Exception) or isinstance(cause, LaunchError):
+        return error
+    own = type(cause)
+
+    def attribute(_: RankError, name: str) -> Any:
+        return getattr(cause, name)
+
+    members = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__getattr__": attribute}
+    try:
+        both = type(own.__name__, (RankError, own), {**members, "__str__": RankError.__str__})
+        found: RankError = both(**_attributes(error))
+    except Exception:
+        return error  # its class cannot be combined, such as one with a __new__ of its own
+    found.__cause__ = cause
+    if error.timeline:
+        found.timeline = error.timeline
+    return found
+
+
+def to_record(error: LaunchError) -> dict[str, Any]:
+    """The error as JSON data, for another node; without its cause and timeline."""
+    return {"class": type(error).__name__, **_attributes(error)}
+
+
+def from_record(record: dict[str, Any]) -> LaunchError:
+    """What to_record wrote."""
+    record = dict(record)
+    name = record.pop("class")
+    if name == "LaunchTimeoutError":
+        return LaunchTimeoutError(record["message"], {int(rank): text for rank, text in record["stacks"].items()})
+    return NodeLostError(record["message"]) if name == "NodeLostError" else RankError(**record)
+
+
+def _attributes(error: LaunchError) -> dict[str, Any]:
+    if isinstance(error, NodeLostError):
+        return {"message": str(error)}
+    return {name: value for name, value in vars(error).items() if name != "timeline"}
+
+
+def describe_exit(exit_code: int, memory: str = "") -> tuple[str, str]:
+    """A name and a text for a process that ended without an exception.
+
+    Args:
+        exit_code: the process's; negative for a signal.
+        memory: what is known of its memory, in words.
+    """
     if exit_code < 0:
         try:
             number = signal.Signals(-exit_code)
         except ValueError:
             return f"signal {-exit_code}", "the rank was killed by a signal"
         hint = f": {_HINTS[number]}" if number in _HINTS else ""
-        return number.name, f"the rank was killed by {number.name}{hint}"
+        facts = f" ({memory})" if memory and number == signal.SIGKILL else ""
+        return number.name, f"the rank was killed by {number.name}{hint}{facts}"
     if exit_code == 0:
         return "SystemExit", "the rank's process ended before its function returned"
     return "SystemExit", f"the rank's process ended with exit code {exit_code}"

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,6 +73,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.inputs = path / "inputs"
+        self.nodes = path / "nodes"
         self.result = path / "result"
 
     @classmethod
@@ -79,27 +81,80 @@ class RunFolder:
     def new(cls, size: int) -> Iterator[RunFolder]:
         """A folder for a run with inputs of that many bytes, which is gone afterwards."""
         path = Path(tempfile.mkdtemp(prefix="run-", dir=_FOLDERS.choose(size)))
-        (path / "pids").mkdir()
+        (path / "nodes").mkdir()
         try:
             yield cls(path)
         finally:
             shutil.rmtree(path, ignore_errors=True)
 
-    def register(self) -> None:
-        """Says that this process is a rank's, and leads a process group.
+    def register(self, node: int | None) -> None:
+        """Says that this process leads a process group: a rank of that node, or None: a node's own process.
 
         Raises:
             FileNotFoundError: the launcher is gone.
         """
-        (self.path / "pids" / str(os.getpid())).touch()
+        (self._pids(node) / str(os.getpid())).touch()
 
-    def error(self, attempt: int, rank: int) -> Path:
-        """Where a rank leaves its error."""
-        return self.path / f"error-{attempt}-{rank}"
+    def expect(self, node: int | None) -> None:
+        """Gets ready for processes that register."""
+        self._pids(node).mkdir(parents=True, exist_ok=True)
 
-    def end(self, attempt: int, rank: int) -> Path:
-        """Where a rank says that its function returned."""
-        return self.path / f"end-{attempt}-{rank}"
+    def registered(self, node: int | None) -> list[int]:
+        """The process groups that registered."""
+        folder = self._pids(node)
+        return [int(name) for name in os.listdir(folder)] if folder.exists() else []
+
+    def _pids(self, node: int | None) -> Path:
+        # The guard knows these names.
+        return self.path / "pids" / ("nodes" if node is None else f"ranks-of-{node}")
+
+    def of_rank(self, attempt: int, rank: int) -> RankFiles:
+        """The files of one rank in one start of the group."""
+        return RankFiles(self.path / f"attempt-{attempt}-rank-{rank}")
+
+    def of_node(self, node: int, start: int) -> Path:
+        """The beginning of the names of the files of one node's process, in one of its starts."""
+        return self.nodes / f"node-{node}-start-{start}"
+
+
+class RankFiles:
+    """What a rank in one start of the group leaves for its launcher."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.begin = path.with_name(f"{path.name}.begin")
+        self.end = path.with_name(f"{path.name}.end")
+        self.error = path.with_name(f"{path.name}.error")
+        self.stacks = path.with_name(f"{path.name}.stacks")
+
+    def clear(self) -> None:
+        """Removes what another node's rank of the same number may have left in the same start."""
+        for path in (self.begin, self.end, self.error, self.stacks):
+            path.unlink(missing_ok=True)
+
+    def say_begin(self, server: tuple[float, float] | None) -> None:
+        """Notes that the function begins, and from when to when its rank server loaded what it needs."""
+        self.begin.write_text(" ".join(map(repr, (time.time(), *(server or ())))))
+
+    def say_end(self) -> None:
+        """Notes that the function returned."""
+        self.end.write_text(repr(time.time()))
+
+    def times(self) -> list[float]:
+        """What say_begin noted, or nothing."""
+        return [float(word) for word in _read(self.begin).split()]
+
+    def ended_at(self) -> float | None:
+        """What say_end noted; None: the function did not return."""
+        text = _read(self.end)
+        return float(text) if text else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def save(value: Any, path: Path) -> None:

@@ -28,11 +28,11 @@ def wait_for_end(pid: int) -> None:
 
 
 def registered(folders: list[str]) -> set[int]:
-    """The process groups of the ranks below the folders (see files.RunFolder)."""
+    """The process groups of ranks and nodes below the folders (see files.RunFolder)."""
     found: set[int] = set()
     for folder in folders:
         for path, _, names in os.walk(folder):
-            if os.path.basename(path) == "pids":
+            if os.path.basename(os.path.dirname(path)) == "pids":
                 found.update(int(name) for name in names)
     return found
 

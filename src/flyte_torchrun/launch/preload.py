@@ -7,13 +7,16 @@ server must not touch the GPU: a process that has cannot be forked.
 import importlib
 import os
 import sys
+import time
 from collections.abc import Iterable
 
-__all__ = ["ERROR", "MODULES_VARIABLE", "load"]
+__all__ = ["ERROR", "LOADED", "MODULES_VARIABLE", "load"]
 
 MODULES_VARIABLE = "FLYTE_TORCHRUN_PRELOAD"
 
 ERROR: str | None = None
+# When the server began and ended to load, seconds since the epoch; None in any process that is no server's.
+LOADED: tuple[float, float] | None = None
 
 
 def load(names: Iterable[str]) -> str | None:
@@ -40,4 +43,6 @@ def _load_in_server(names: Iterable[str]) -> str | None:
 
 
 if MODULES_VARIABLE in os.environ:
+    _START = time.time()
     ERROR = _load_in_server(filter(None, os.environ[MODULES_VARIABLE].split(",")))
+    LOADED = (_START, time.time())

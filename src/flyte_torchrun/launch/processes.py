@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -9,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import connection, forkserver
 from multiprocessing.process import BaseProcess
@@ -17,12 +18,17 @@ from typing import Any
 
 from flyte_torchrun.launch import preload
 from flyte_torchrun.launch.errors import LaunchError
-from flyte_torchrun.launch.rank import Assignment, run_rank
+from flyte_torchrun.launch.memory import MemoryWatch
+from flyte_torchrun.launch.output import RankOutput
+from flyte_torchrun.launch.rank import STACKS_SIGNAL, Assignment, run_rank
+from flyte_torchrun.launch.timeline import Recorder
 
-__all__ = ["RankProcess", "end", "prepare", "wait"]
+__all__ = ["RankProcess", "Supervised", "end", "prepare", "wait", "wait_for_all"]
 
 _STARTING = threading.RLock()
 _SECONDS_AFTER_SIGKILL = 10.0  # a process in uninterruptible sleep cannot be ended: then it is left
+_TRIES_AT_A_DYING_SERVER = 20
+_NO_STACKS = "(it has written nothing)"
 
 
 def prepare(start_method: str, modules: tuple[str, ...]) -> None:
@@ -44,18 +50,22 @@ def prepare(start_method: str, modules: tuple[str, ...]) -> None:
             forkserver.ensure_running()
 
 
-class RankProcess:
-    """The process of one rank."""
+class Supervised:
+    """A process that leads a process group, and whose output is taken while it is waited for.
 
-    def __init__(self, assignment: Assignment) -> None:
-        self.assignment = assignment
-        context: Any = multiprocessing.get_context(assignment.start_method)
-        self._process: BaseProcess = context.Process(
-            target=run_rank, args=(assignment,), name=f"rank-{assignment.rank}"
-        )
-        with _without_garbage_collection() if assignment.start_method == "fork" else _without_main():
-            self._process.start()
+    Attributes:
+        ended_at: when it ended, seconds since the epoch; None: it runs, or nobody has looked since.
+        is_closed: whether its output was taken to the end.
+    """
+
+    def __init__(
+        self, start_method: str, main: Callable[..., None], assignment: Any, name: str, output: RankOutput
+    ) -> None:
+        self.output = output
+        self.started_at = time.time()
         self.ended_at: float | None = None
+        self.is_closed = False
+        self._process = _start(start_method, main, assignment, name)
 
     @property
     def pid(self) -> int:
@@ -76,42 +86,134 @@ class RankProcess:
         return code
 
     def signal_group(self, number: int) -> None:
-        """Sends a signal to the rank and to what it started."""
+        """Sends a signal to the process and to what it started."""
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
-            # The group is not there yet (the rank has only just begun), or not any more.
+            # The group is not there yet (the process has only just begun), or not any more.
             if self.exit_code is None:
-                try:
-                    os.kill(self.pid, number)
-                except ProcessLookupError:
-                    return
+                self.signal(number)
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the process alone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def observe(self) -> None:
+        """Notes what can be known only while the process runs."""
+
+    def close_output(self) -> None:
+        """Takes the rest of the output, once the process has ended."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.output.close()
 
 
-def wait(ranks: list[RankProcess], seconds: float) -> None:
-    """Returns when a rank that ran has ended, at the latest after that time."""
-    running = [rank.sentinel for rank in ranks if rank.ended_at is None]
-    if running:
-        connection.wait(running, timeout=max(seconds, 0.0))
-    else:
-        time.sleep(max(seconds, 0.0))
+class RankProcess(Supervised):
+    """The process of one rank."""
+
+    def __init__(self, assignment: Assignment, output: RankOutput) -> None:
+        self.assignment = assignment
+        self._memory = MemoryWatch()
+        super().__init__(assignment.start_method, run_rank, assignment, f"rank-{assignment.rank}", output)
+
+    def observe(self) -> None:
+        """Notes the memory that it uses."""
+        if self.ended_at is None:
+            self._memory.look(self.pid)
+
+    def memory(self) -> str:
+        """What is known of its memory, in words."""
+        return self._memory.describe()
+
+    def ask_for_stacks(self) -> None:
+        """Makes the rank write down what its threads are doing, if it has come so far."""
+        if self.assignment.files.stacks.exists():
+            self.signal(STACKS_SIGNAL)
+
+    def has_left_stacks(self) -> bool:
+        """Whether it has, or never will."""
+        return self.exit_code is not None or self.stacks() != _NO_STACKS
+
+    def stacks(self) -> str:
+        """What it wrote."""
+        path = self.assignment.files.stacks
+        return (path.read_text(errors="replace").strip() if path.exists() else "") or _NO_STACKS
+
+    def close(self, recorder: Recorder) -> None:
+        """Takes the rest of the output and records what is known of the rank, once it has ended."""
+        self.close_output()
+        now, assignment = time.time(), self.assignment
+        where: dict[str, Any] = {"rank": assignment.rank, "attempt": assignment.attempt}
+        code = self.exit_code
+        detail = "still there" if code is None else f"exit code {code}"
+        recorder.add("rank", self.started_at, self.ended_at or now, detail=detail, **where)
+        times = assignment.files.times()
+        if times:
+            end = assignment.files.ended_at()
+            detail = "" if end else "did not return"
+            recorder.add("function", times[0], end or self.ended_at or now, detail=detail, **where)
+            if times[1:]:
+                recorder.add("rank server", times[1], times[2])
+        if (first := self.output.first_at) is not None:
+            recorder.add("first output", first, first, **where)
 
 
-def end(ranks: list[RankProcess], number: int, grace: float) -> None:
-    """Ends the ranks and everything they started: by the signal, and after `grace` seconds by SIGKILL."""
-    running = [rank for rank in ranks if rank.exit_code is None]
-    for rank in running:
-        rank.signal_group(number)
-    _wait_for_all(running, grace)
-    for rank in ranks:
-        rank.signal_group(signal.SIGKILL)  # also where the rank is gone: what it started may not be
-    _wait_for_all(running, _SECONDS_AFTER_SIGKILL)
+def _start(start_method: str, main: Callable[..., None], assignment: Any, name: str) -> BaseProcess:
+    context: Any = multiprocessing.get_context(start_method)
+    tries = _TRIES_AT_A_DYING_SERVER if start_method == "forkserver" else 1
+    for remaining in reversed(range(tries)):
+        process: BaseProcess = context.Process(target=main, args=(assignment,), name=name)
+        try:
+            with _without_garbage_collection() if start_method == "fork" else _without_main():
+                process.start()
+        except (EOFError, ConnectionError):
+            # The server was killed just now; multiprocessing starts another as soon as that can be seen.
+            if not remaining:
+                raise
+            time.sleep(0.1)
+        else:
+            break
+    return process
 
 
-def _wait_for_all(ranks: list[RankProcess], seconds: float) -> None:
+def wait(processes: Sequence[Supervised], seconds: float) -> None:
+    """Returns when one that ran has ended, at the latest after that time; meanwhile takes what they print."""
     deadline = time.monotonic() + seconds
-    while any(rank.exit_code is None for rank in ranks) and time.monotonic() < deadline:
-        wait(ranks, deadline - time.monotonic())
+    sentinels = [process.sentinel for process in processes if process.ended_at is None]
+    outputs = {
+        descriptor: process.output
+        for process in processes
+        if not process.is_closed
+        for descriptor in process.output.descriptors
+    }
+    while True:
+        remaining = max(deadline - time.monotonic(), 0.0)
+        ready: Any = connection.wait([*sentinels, *outputs], timeout=remaining)
+        for output in {id(outputs[each]): outputs[each] for each in ready if each in outputs}.values():
+            output.take()
+        for process in processes:
+            process.observe()
+        if remaining == 0.0 or any(sentinel in ready for sentinel in sentinels):
+            return
+
+
+def end(processes: Sequence[Supervised], number: int, grace: float) -> None:
+    """Ends the processes and everything they started: by the signal, and after `grace` seconds by SIGKILL."""
+    running = [process for process in processes if process.exit_code is None]
+    for process in running:
+        process.signal_group(number)
+    wait_for_all(running, grace)
+    for process in processes:
+        process.signal_group(signal.SIGKILL)  # also where it is gone: what it started may not be
+    wait_for_all(running, _SECONDS_AFTER_SIGKILL)
+
+
+def wait_for_all(processes: Sequence[Supervised], seconds: float) -> None:
+    """Returns when all have ended, at the latest after that time."""
+    deadline = time.monotonic() + seconds
+    while any(process.exit_code is None for process in processes) and time.monotonic() < deadline:
+        wait(processes, deadline - time.monotonic())
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import inspect
 import os
@@ -13,19 +14,23 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from flyte_torchrun.launch.files import RunFolder, load, save
+from flyte_torchrun.launch import preload
+from flyte_torchrun.launch.files import RankFiles, RunFolder, load, save
 
-__all__ = ["Assignment", "Surroundings", "run_rank"]
+__all__ = ["STACKS_SIGNAL", "Assignment", "Surroundings", "run_rank"]
+
+# Makes a rank write down what its threads are doing. A real-time signal, since programs use SIGUSR1 and SIGUSR2.
+STACKS_SIGNAL = signal.SIGRTMIN + 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What a process has of the one that launched it, whatever it was started from."""
 
-    pid: int
     environment: dict[str, str]
     working_directory: str
     path: list[str]
@@ -39,7 +44,6 @@ class Surroundings:
         umask = os.umask(0o077)
         os.umask(umask)
         return cls(
-            pid=os.getpid(),
             environment=dict(os.environ),
             working_directory=os.getcwd(),
             path=list(sys.path),
@@ -55,19 +59,9 @@ class Surroundings:
         os.chdir(self.working_directory)
         sys.path[:] = self.path
         os.umask(self.umask)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked_signals)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked_signals - {STACKS_SIGNAL})
         gc.freeze()  # objects of the process that was forked may belong to its threads: none is collected here
         (gc.enable if self.collects_garbage else gc.disable)()
-
-    def take_over_output(self) -> None:
-        """Points standard output and error to where those of the launching process go now."""
-        for descriptor in (1, 2):
-            try:
-                target = os.open(f"/proc/{self.pid}/fd/{descriptor}", os.O_WRONLY | os.O_APPEND)
-            except OSError:
-                continue  # closed there, or a socket, which cannot be opened by name
-            os.dup2(target, descriptor)
-            os.close(target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +70,9 @@ class Assignment:
 
     Attributes:
         folder: the run's folder.
+        node: the node's index.
         rank, local_rank, attempt: which rank this is, in which start of the group.
+        pipes: where standard output and error go.
         variables: torchrun's environment variables.
         threads: threads of torch's operators.
         start_method: how the process was started.
@@ -85,6 +81,8 @@ class Assignment:
 
     folder: Path
     surroundings: Surroundings
+    node: int
+    pipes: tuple[Path, ...]
     rank: int
     local_rank: int
     attempt: int
@@ -92,53 +90,87 @@ class Assignment:
     threads: int
     start_method: str
     preload: tuple[str, ...]
+    collective_timeout: int | None
+
+    @property
+    def files(self) -> RankFiles:
+        """What this rank leaves for its launcher."""
+        return RunFolder(self.folder).of_rank(self.attempt, self.rank)
+
+
+def take_over_output(pipes: tuple[Path, ...]) -> None:
+    """Points standard output and error to named pipes, whatever they were.
+
+    Raises:
+        OSError: nobody reads them any more.
+    """
+    for descriptor, pipe in enumerate(pipes, start=1):
+        target = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)  # fails at once where nobody reads
+        os.set_blocking(target, True)
+        os.dup2(target, descriptor)
+        os.close(target)
+    for descriptor, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
+        # A line is passed on when it is complete, so that nothing is missing when the process is killed. A fork may
+        # have inherited an object that writes somewhere else.
+        stream = open(descriptor, "w", buffering=1, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def run_rank(assignment: Assignment) -> None:
     """The main function of a rank's process."""
-    folder = RunFolder(assignment.folder)
+    folder, files = RunFolder(assignment.folder), assignment.files
     os.setpgid(0, 0)  # so that the rank and whatever it starts can be ended together
     try:
-        folder.register()
-    except FileNotFoundError:
+        take_over_output(assignment.pipes)
+        folder.register(assignment.node)
+    except OSError:
         os._exit(1)  # the launcher is gone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.register(STACKS_SIGNAL, file=files.stacks.open("w"), all_threads=True)
     try:
-        if assignment.start_method == "forkserver":
-            assignment.surroundings.take_over_output()
         assignment.surroundings.take_over(assignment.variables)
         _check_preload(assignment)
         import torch
 
         torch.set_num_threads(assignment.threads)
+        if assignment.collective_timeout is not None:
+            _set_collective_timeout(assignment.collective_timeout)
         function, arguments, keywords = load(folder.inputs)
+        files.say_begin(preload.LOADED if assignment.start_method == "forkserver" else None)
         value = function(*arguments, **keywords)
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
         if assignment.rank == 0:
             _leave_result(value, folder.result)
-        folder.end(assignment.attempt, assignment.rank).touch()
+        files.say_end()
     except SystemExit as error:
         if error.code not in (None, 0):
-            _leave_error(error, assignment, folder)
+            _leave_error(error, assignment)
             raise
-        folder.end(assignment.attempt, assignment.rank).touch()
         if assignment.rank == 0:
             _leave_result(None, folder.result)
+        files.say_end()
     except BaseException as error:
-        _leave_error(error, assignment, folder)
+        _leave_error(error, assignment)
         _flush()
         os._exit(1)
 
 
 def _check_preload(assignment: Assignment) -> None:
     """A server that was started by an earlier plan may lack modules of this one: they are imported here then."""
-    from flyte_torchrun.launch import preload
-
     error = preload.ERROR if assignment.start_method == "forkserver" else None
     if error := error or preload.load(assignment.preload):
         raise RuntimeError(error)
+
+
+def _set_collective_timeout(seconds: int) -> None:
+    """Makes it the default of init_process_group for NCCL, which has no variable for it."""
+    from torch.distributed import constants, distributed_c10d
+
+    for module in (constants, distributed_c10d):
+        module.default_pg_nccl_timeout = timedelta(seconds=seconds)  # type: ignore[attr-defined]
 
 
 def _leave_result(value: Any, path: Path) -> None:
@@ -151,7 +183,7 @@ def _leave_result(value: Any, path: Path) -> None:
         raise TypeError(f"{where} cannot be sent back from rank 0: {reason}") from error
 
 
-def _leave_error(error: BaseException, assignment: Assignment, folder: RunFolder) -> None:
+def _leave_error(error: BaseException, assignment: Assignment) -> None:
     """Writes the error for the launcher, its time first: it decides which of several is reported."""
     now = time.time()
     # The frames of this module say nothing to the user.
@@ -169,7 +201,7 @@ def _leave_error(error: BaseException, assignment: Assignment, folder: RunFolder
     }
     from flyte_torchrun.launch.pickling import dump_exception
 
-    path = folder.error(assignment.attempt, assignment.rank)
+    path = assignment.files.error
     part = path.with_suffix(".part")
     try:
         part.write_bytes(pickle.dumps((record, dump_exception(error))))
