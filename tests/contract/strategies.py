@@ -115,6 +115,12 @@ launch_options = st.builds(
     preload=st.lists(st.from_regex(r"\A[a-z_][a-z0-9_]{0,3}(\.[a-z_]{1,3}){0,2}\Z"), max_size=3).map(tuple),
     timeout=optional(durations),
     hang_timeout=optional(durations),
+    log_dir=optional(st.text(min_size=1)),
+    log_ranks=st.lists(st.integers(0, 2**31 - 1), max_size=3).map(tuple),
+    nccl_heartbeat_timeout=optional(durations),
+    nccl_enable_monitoring=optional(st.booleans()),
+    nccl_async_error_handling=optional(st.booleans()),
+    nccl_collective_timeout=optional(durations),
     unknown_fields=unknown_fields,
 )
 tasks = st.builds(

@@ -110,6 +110,12 @@ class LaunchOptions(Message):
         preload: modules that the rank server imports first.
         timeout: how long the run may take, more than 0.
         hang_timeout: how long the group may go on after its first rank ended, more than 0.
+        log_dir: the folder that keeps what each rank prints.
+        log_ranks: the ranks whose output is shown, from 0; empty: all.
+        nccl_heartbeat_timeout: how long NCCL may show no progress before its monitor ends a rank; 0 is torch's default.
+        nccl_enable_monitoring: whether that monitor runs.
+        nccl_async_error_handling: whether a failed or late collective ends its rank.
+        nccl_collective_timeout: how long one collective may take, more than 0.
     """
 
     start_method: StartMethod | None = None
@@ -125,6 +131,12 @@ class LaunchOptions(Message):
     preload: tuple[str, ...] = ()
     timeout: timedelta | None = None
     hang_timeout: timedelta | None = None
+    log_dir: str | None = None
+    log_ranks: tuple[int, ...] = ()
+    nccl_heartbeat_timeout: timedelta | None = None
+    nccl_enable_monitoring: bool | None = None
+    nccl_async_error_handling: bool | None = None
+    nccl_collective_timeout: timedelta | None = None
     unknown_fields: Mapping[str, str] = FrozenMapping()
 
     schema: ClassVar[Schema] = Schema(
@@ -143,4 +155,10 @@ class LaunchOptions(Message):
         Field("preload", Repeated(module_name()), ()),
         Field("timeout", Duration(), has_presence=True),
         Field("hang_timeout", Duration(), has_presence=True),
+        Field("log_dir", Text(bool, "a path"), has_presence=True),
+        Field("log_ranks", Repeated(Int32(0)), ()),
+        Field("nccl_heartbeat_timeout", Duration(zero_is_allowed=True), has_presence=True),
+        Field("nccl_enable_monitoring", Boolean(), has_presence=True),
+        Field("nccl_async_error_handling", Boolean(), has_presence=True),
+        Field("nccl_collective_timeout", Duration(), has_presence=True),
     )

@@ -31,7 +31,7 @@ from flyte_torchrun.contract import (
     Violation,
     parse_nnodes,
 )
-from flyte_torchrun.launch.plan import RDZV_CONFIGS
+from flyte_torchrun.launch.plan import NCCL_HEARTBEAT_TIMEOUT_SEC, RDZV_CONFIGS
 
 __all__ = ["Elastic", "ElasticPolicy", "Job", "LaunchSettings", "Master", "PyTorch", "Worker"]
 
@@ -99,6 +99,14 @@ class LaunchSettings:
         preload: modules that the forkserver imports before it starts ranks.
         timeout: seconds that the whole run may take; None: no bound.
         hang_timeout: seconds that the group may go on after its first rank ended; None: no bound.
+        log_dir: a folder that keeps what each rank prints; None: nothing is kept.
+        log_ranks: the ranks whose output is shown, numbered over all pods; None: all.
+        nccl_heartbeat_timeout_sec: seconds without progress after which NCCL's monitor ends a rank; None: torch's
+            default.
+        nccl_enable_monitoring: whether that monitor runs; None: torch's default.
+        nccl_async_error_handling: whether a failed or late collective ends its rank; None: it does, as under torchrun.
+        nccl_collective_timeout_sec: seconds that one collective may take, unless init_process_group is told otherwise;
+            None: torch's default.
         shared_memory_size: upper limit of /dev/shm as a Kubernetes quantity such as `2Gi`; None: the pod's memory.
     """
 
@@ -110,6 +118,12 @@ class LaunchSettings:
     preload: tuple[str, ...] = ()
     timeout: float | None = None
     hang_timeout: float | None = None
+    log_dir: str | None = None
+    log_ranks: tuple[int, ...] | None = None
+    nccl_heartbeat_timeout_sec: int | None = NCCL_HEARTBEAT_TIMEOUT_SEC
+    nccl_enable_monitoring: bool | None = None
+    nccl_async_error_handling: bool | None = None
+    nccl_collective_timeout_sec: int | None = None
     shared_memory_size: str | None = None
 
 
@@ -338,20 +352,34 @@ class Job:
         )
 
 
+_TIMES = (
+    *("monitor_interval", "join_timeout", "read_timeout", "shutdown_grace", "timeout", "hang_timeout"),
+    *("nccl_heartbeat_timeout_sec", "nccl_collective_timeout_sec"),
+)
+
+
 def launch_options(
     settings: Elastic | ElasticPolicy, nproc_per_node: int | str, increase_shared_mem: bool | None
 ) -> LaunchOptions:
     """The part of the settings that upstream's schema has no room for."""
     options: dict[str, Any] = {}
     violations: list[Violation] = []
-    for name in ("monitor_interval", "join_timeout", "read_timeout", "shutdown_grace", "timeout", "hang_timeout"):
+    for name in _TIMES:
         seconds = getattr(settings, name)
+        if name == "nccl_heartbeat_timeout_sec":
+            # Not set is this launcher's default, so that torch's is a value of its own.
+            seconds = {NCCL_HEARTBEAT_TIMEOUT_SEC: None, None: 0}.get(seconds, seconds or -1)
         if seconds is None:
             continue
+        if name.startswith("nccl") and type(seconds) is not int:
+            violations.append(Violation(name, seconds, "a whole number of seconds"))
+            continue
         try:
-            options[name] = timedelta(seconds=seconds)
+            options[name.removesuffix("_sec")] = timedelta(seconds=seconds)
         except (TypeError, ValueError, OverflowError):
             violations.append(Violation(name, seconds, "a number of seconds"))
+    if settings.log_ranks is not None and not settings.log_ranks:
+        violations.append(Violation("log_ranks", settings.log_ranks, "one or more ranks from 0, or None for all"))
     parsed: tuple[tuple[str, object, Callable[[Any], object]], ...] = (
         ("start_method", settings.start_method, StartMethod),
         ("symbolic_nproc_per_node", nproc_per_node, SymbolicNprocPerNode),
@@ -374,6 +402,10 @@ def launch_options(
         rdzv_configs=settings.rdzv_configs,
         omp_num_threads=settings.omp_num_threads,
         preload=tuple(settings.preload),
+        log_dir=settings.log_dir,
+        log_ranks=tuple(settings.log_ranks or ()),
+        nccl_enable_monitoring=settings.nccl_enable_monitoring,
+        nccl_async_error_handling=settings.nccl_async_error_handling,
         shared_memory_size=settings.shared_memory_size,
         increase_shared_mem=increase_shared_mem,
         **options,

@@ -16,7 +16,16 @@ from flytekit.extend import IgnoreOutputs
 from flyte_torchrun.flytekit import rank
 from flyte_torchrun.flytekit.config import Job
 from flyte_torchrun.flytekit.rank import RankContext, RankOutput, outputs_of, run_task_function
-from flyte_torchrun.launch import LaunchPlan, LaunchTerminatedError, RankError, launch
+from flyte_torchrun.flytekit.timeline_deck import show_timeline
+from flyte_torchrun.launch import (
+    LaunchPlan,
+    LaunchTerminatedError,
+    LaunchTimeoutError,
+    NodeLostError,
+    RankError,
+    RendezvousError,
+    launch,
+)
 
 __all__ = ["RankFailedException", "run"]
 
@@ -29,6 +38,11 @@ _LAUNCHER_SETTINGS = (
     "omp_num_threads",
     "timeout",
     "hang_timeout",
+    "log_dir",
+    "log_ranks",
+    "nccl_enable_monitoring",
+    "nccl_async_error_handling",
+    "nccl_collective_timeout_sec",
 )
 
 
@@ -50,7 +64,7 @@ def run(job: Job, function: Callable[..., Any], inputs: Mapping[str, Any]) -> An
     Raises:
         IgnoreOutputs: global rank 0 ran in another pod, or this pod is evicted.
         Exception: the first real error of a rank: locally the user's own exception, in a pod RankFailedException, or
-            FlyteRecoverableException when the user's exception is one.
+            FlyteRecoverableException when the user's exception is one or another pod was lost.
     """
     context = FlyteContextManager.current_context()
     is_local = context.execution_state is None or context.execution_state.is_local_execution()
@@ -60,12 +74,23 @@ def run(job: Job, function: Callable[..., Any], inputs: Mapping[str, Any]) -> An
     try:
         result = launch(plan, run_task_function, RankContext.current(), function, inputs)
     except RankError as error:
+        show_timeline(error.timeline, error, is_local=is_local)
         raise _reported(error, is_local) from error
+    except (NodeLostError, RendezvousError) as error:
+        show_timeline(error.timeline, error, is_local=is_local)
+        if is_local:
+            raise
+        # Nothing is known to be wrong with the program, and another attempt may find all its pods.
+        raise FlyteRecoverableException(str(error)) from error
+    except LaunchTimeoutError as error:
+        show_timeline(error.timeline, error, is_local=is_local)
+        raise
     except LaunchTerminatedError as error:
         # An eviction is no error of the user's. Only where this process is the pod's first does the signal not end it.
         raise IgnoreOutputs(str(error)) from error
     if not result.is_rank_zero_here:
         raise IgnoreOutputs("global rank 0 ran in another pod")
+    show_timeline(result.timeline, None, is_local=is_local)
     return _take_over(result.value)
 
 
@@ -79,31 +104,32 @@ def _run_as_the_operators_rank(function: Callable[..., Any], inputs: Mapping[str
 
 def _plan(job: Job, is_local: bool) -> LaunchPlan:
     # flytekit takes a second to load: the rank server does it once.
+    make: Callable[..., LaunchPlan]
     settings: dict[str, Any] = {"run_id": _run_id(), "preload": (rank.__name__,)}
     if job.elastic is None:
         # Locally the whole group runs here: as many ranks as the job would have pods.
         return LaunchPlan(nproc_per_node=job.nodes.max_nodes, **settings)
-    if not job.is_one_node:
-        endpoint = os.environ.get("PET_RDZV_ENDPOINT")
-        if endpoint is None:
-            where = (
-                "a local run has only this one" if is_local else "PET_RDZV_ENDPOINT is not set, so no operator made it"
-            )
-            raise ValueError(
-                f"nnodes: this task needs {job.nodes} pods of a PyTorchJob, and {where};"
-                " set nnodes=1 to run it in one, with as many ranks in nproc_per_node as there should be"
-            )
-        settings |= {
-            "rdzv_endpoint": endpoint,
-            "min_nodes": job.nodes.min_nodes,
-            "max_nodes": job.nodes.max_nodes,
-        }
+    if job.is_one_node:
+        make = LaunchPlan
+    elif "PET_RDZV_ENDPOINT" in os.environ:
+        make = LaunchPlan.from_environment
+        settings |= {"min_nodes": job.nodes.min_nodes, "max_nodes": job.nodes.max_nodes}
+    elif is_local:
+        make = LaunchPlan
+        settings |= {"nodes": job.nodes.min_nodes}
+    else:
+        raise ValueError(
+            f"nnodes: this task needs {job.nodes} pods of a PyTorchJob, and PET_RDZV_ENDPOINT is not set, so that no"
+            " operator has made this pod; set nnodes=1 to run it in one, with as many ranks in nproc_per_node as there"
+            " should be"
+        )
     for name in _LAUNCHER_SETTINGS:
         value = getattr(job.elastic, name)
         if value is not None:
             settings[name] = value
     settings["preload"] = (rank.__name__, *job.elastic.preload)
-    return LaunchPlan(
+    return make(
+        nccl_heartbeat_timeout_sec=job.elastic.nccl_heartbeat_timeout_sec,
         nproc_per_node=job.nproc_per_node,
         start_method=job.elastic.start_method,
         max_restarts=job.elastic.max_restarts,

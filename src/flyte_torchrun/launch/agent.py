@@ -38,7 +38,6 @@ from flyte_torchrun.launch.timeline import Recorder
 
 __all__ = ["Agent", "is_fallout", "read_error"]
 
-_LOOKS_BEFORE_LEAVING = 10
 # How long a node whose ranks only lost their peers waits for the node that knows why.
 _SECONDS_FOR_THE_CAUSE = 5.0
 # How long a node may show nothing before it counts as lost, beyond the grace in which it may be busy ending ranks.
@@ -57,7 +56,6 @@ class Agent(SimpleElasticAgent):
 
     Attributes:
         attempt: how often the group has been restarted; the same on every node.
-        has_left: whether this node has ended its part in the rendezvous itself.
     """
 
     def __init__(
@@ -75,7 +73,7 @@ class Agent(SimpleElasticAgent):
         self._started_at = time.monotonic()
         self._first_end: float | None = None
         self.attempt = first_attempt - 1
-        self.has_left = False
+        self._has_lost_a_node = False
         folder.expect(node)
 
     @property
@@ -98,7 +96,7 @@ class Agent(SimpleElasticAgent):
         start = self._round.begin(self.attempt + 1, failures, worker_group.spec.local_addr or "127.0.0.1")
         if self.attempt >= 0:
             reason = str(self.first_error()).split("\n")[0] if self._ranks and self._deaths else "a node came or left"
-            self._recorder.add("restart", time.time(), time.time(), attempt=start.attempt, detail=reason)
+            self._recorder.mark("restart", attempt=start.attempt, detail=reason)
         self.attempt = start.attempt
         # torch counts on each node only what failed there.
         self._remaining_restarts = max(self._plan.max_restarts - start.failures, 0)
@@ -198,7 +196,6 @@ class Agent(SimpleElasticAgent):
             # The group has ended well only when all nodes have: until then one of them may start it again.
             self._round.tell_done()
             if self._round.all_are_done():
-                self._leave()
                 values = {rank.assignment.rank: None for rank in self._ranks}
                 return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
         self._check_time(ended)
@@ -209,16 +206,19 @@ class Agent(SimpleElasticAgent):
             raise self._told(NodeLostError(f"node {lost[0]} of the group has shown no sign of life"))
         return RunResult(state=WorkerState.HEALTHY)
 
-    def _leave(self) -> None:
-        """Ends this node's part in the rendezvous; the node that holds the store stays until the others have left."""
-        if self._round.is_alone:
-            return
-        self.has_left = True
+    def leave(self) -> None:
+        """Ends this node's part in the rendezvous.
+
+        The node that holds the store stays until the others have left, so that they learn what it told them.
+        """
         self._worker_group.spec.rdzv_handler.shutdown()
+        if self._round is None or self._round.is_alone:
+            return
         deadline = time.monotonic() + _SECONDS_FOR_LEAVING
         with contextlib.suppress(RuntimeError):  # the store is gone: so all have left
             self._round.tell_left()
-            while is_host(self._plan) is not False and not self._round.all_have_left() and time.monotonic() < deadline:
+            is_holder = is_host(self._plan) is not False and not self._has_lost_a_node
+            while is_holder and not self._round.all_have_left() and time.monotonic() < deadline:
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def _failed(self) -> RunResult:
@@ -290,10 +290,9 @@ class Agent(SimpleElasticAgent):
             raise theirs
 
     def _told(self, error: LaunchError) -> LaunchError:
-        """The error, after the other nodes were told and had time to read it: the store may end with this node."""
-        if not self._round.is_alone:
-            self._round.tell_failure(error)
-            time.sleep(_LOOKS_BEFORE_LEAVING * self._plan.monitor_interval)
+        """The error, after the other nodes were told."""
+        self._has_lost_a_node = isinstance(error, NodeLostError)
+        self._round.tell_failure(error)
         return error
 
     def first_error(self) -> RankError:

@@ -61,14 +61,15 @@ def launch(plan: LaunchPlan, function: Callable[..., Any], /, *args: Any, **kwar
     names = [f"argument {index}" for index in range(len(args))] + [f"argument {name!r}" for name in kwargs]
     if plan.start_method == "forkserver" or plan.nodes > 1:
         prepare("forkserver", plan.preload)  # the server loads torch while this process does
-    _require_torch()
+    recorder = Recorder()
+    with recorder.span("torch"):
+        _require_torch()
     nproc = resolve_nproc(plan.nproc_per_node)
     if plan.start_method == "fork":
         prepare(plan.start_method, plan.preload)
     from flyte_torchrun.launch.pickling import payload_size
 
     size = payload_size({"the function": function, **dict(zip(names, [*args, *kwargs.values()], strict=True))})
-    recorder = Recorder()
     with RunFolder.new(size) as folder:
         try:
             with recorder.span("inputs", detail=f"{size} bytes"):

@@ -68,8 +68,7 @@ def run_node(plan: LaunchPlan, nproc: int, folder: RunFolder, recorder: Recorder
             agent = Agent(spec, plan, folder, recorder, plan.node_rank or 0, first_attempt)
             result = agent.run()
         finally:
-            if agent is None or not agent.has_left:
-                handler.shutdown()
+            (handler.shutdown if agent is None else agent.leave)()
     except (DistNetworkError, DistStoreError) as error:
         if agent is not None and agent.has_error_of_its_own:
             raise agent.first_error() from error

@@ -12,7 +12,6 @@ import pickle
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -182,7 +181,7 @@ class _Group:
             self._losses += 1
             kind, _ = describe_exit(node.exit_code or 0)
             text = f"node {node.index} was lost: its process ended by {kind}"
-            self._recorder.add("lost node", node.ended_at or time.time(), time.time(), detail=text)
+            self._recorder.mark("lost node", attempt=node.assignment.first_attempt, detail=text)
             if self._losses <= self._plan.max_restarts and not self._errors:
                 return True
             self._errors.append(NodeLostError(text))

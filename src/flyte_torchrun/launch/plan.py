@@ -16,6 +16,7 @@ __all__ = ["LaunchPlan", "resolve_nproc", "usable_cpus"]
 
 START_METHODS = ("forkserver", "spawn", "fork")
 NPROC_WORDS = ("auto", "gpu", "cpu")
+NCCL_HEARTBEAT_TIMEOUT_SEC = 300  # torch's own default is half an hour
 RDZV_BACKENDS = ("c10d", "etcd", "etcd-v2", "static")
 
 # What the rendezvous of torch 2.6 to 2.15 reads (torch/distributed/elastic/rendezvous); it ignores any other key.
@@ -123,7 +124,7 @@ class LaunchPlan:
     hang_timeout: float | None = None
     log_dir: str | None = None
     log_ranks: tuple[int, ...] | None = None
-    nccl_heartbeat_timeout_sec: int | None = 300
+    nccl_heartbeat_timeout_sec: int | None = NCCL_HEARTBEAT_TIMEOUT_SEC
     nccl_enable_monitoring: bool | None = None
     nccl_async_error_handling: bool | None = None
     nccl_collective_timeout_sec: int | None = None

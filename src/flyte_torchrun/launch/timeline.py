@@ -15,7 +15,8 @@ class TimelineEvent:
     """One event of a launch; equal start and end make it a moment.
 
     Attributes:
-        name: `rank server` (until it has loaded torch), `inputs` (written), `rendezvous`, `rank` (its process),
+        name: `torch` (loaded by this process), `rank server` (until it has loaded torch), `inputs` (written),
+            `rendezvous`, `rank` (its process),
             `function` (in a rank), `first output` (of a rank), `restart`, `end of ranks` (they are stopped),
             `lost node` or `result` (read).
         start: when it began, seconds since the epoch.
@@ -62,6 +63,11 @@ class Recorder:
             name=name, start=start, end=max(start, end), node=self.node, rank=rank, attempt=attempt, detail=detail
         )
         self.events.append(event)
+
+    def mark(self, name: str, *, attempt: int = 0, detail: str = "") -> None:
+        """Records a moment: now."""
+        now = time.time()
+        self.add(name, now, now, attempt=attempt, detail=detail)
 
     @contextmanager
     def span(self, name: str, *, attempt: int = 0, detail: str = "") -> Iterator[None]:

@@ -101,6 +101,12 @@ class LaunchOptions(google.protobuf.message.Message):
     PRELOAD_FIELD_NUMBER: builtins.int
     TIMEOUT_FIELD_NUMBER: builtins.int
     HANG_TIMEOUT_FIELD_NUMBER: builtins.int
+    LOG_DIR_FIELD_NUMBER: builtins.int
+    LOG_RANKS_FIELD_NUMBER: builtins.int
+    NCCL_HEARTBEAT_TIMEOUT_FIELD_NUMBER: builtins.int
+    NCCL_ENABLE_MONITORING_FIELD_NUMBER: builtins.int
+    NCCL_ASYNC_ERROR_HANDLING_FIELD_NUMBER: builtins.int
+    NCCL_COLLECTIVE_TIMEOUT_FIELD_NUMBER: builtins.int
     start_method: global___StartMethod.ValueType
     """How ranks are started."""
     symbolic_nproc_per_node: global___SymbolicNprocPerNode.ValueType
@@ -113,6 +119,12 @@ class LaunchOptions(google.protobuf.message.Message):
     """Upper limit of /dev/shm, a Kubernetes quantity such as 2Gi, more than 0."""
     increase_shared_mem: builtins.bool
     """Whether the pod gets a memory-backed /dev/shm."""
+    log_dir: builtins.str
+    """Folder that keeps what each rank prints. Not set: nothing is kept."""
+    nccl_enable_monitoring: builtins.bool
+    """Whether that monitor runs. Not set: torch's own default."""
+    nccl_async_error_handling: builtins.bool
+    """Whether a failed or late collective ends its rank. Not set: it does."""
     @property
     def monitor_interval(self) -> google.protobuf.duration_pb2.Duration:
         """Time between two looks at the ranks, more than 0."""
@@ -145,6 +157,18 @@ class LaunchOptions(google.protobuf.message.Message):
     def hang_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """How long the group may go on after its first rank ended, more than 0. Not set: no bound."""
 
+    @property
+    def log_ranks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Ranks whose output is shown, numbered over all pods, from 0. Empty: all."""
+
+    @property
+    def nccl_heartbeat_timeout(self) -> google.protobuf.duration_pb2.Duration:
+        """Time without progress after which NCCL's monitor ends a rank, in whole seconds; 0 is torch's own default."""
+
+    @property
+    def nccl_collective_timeout(self) -> google.protobuf.duration_pb2.Duration:
+        """Time that one collective may take, in whole seconds, more than 0. Not set: torch's own default."""
+
     def __init__(
         self,
         *,
@@ -161,11 +185,23 @@ class LaunchOptions(google.protobuf.message.Message):
         preload: collections.abc.Iterable[builtins.str] | None = ...,
         timeout: google.protobuf.duration_pb2.Duration | None = ...,
         hang_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        log_dir: builtins.str | None = ...,
+        log_ranks: collections.abc.Iterable[builtins.int] | None = ...,
+        nccl_heartbeat_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        nccl_enable_monitoring: builtins.bool | None = ...,
+        nccl_async_error_handling: builtins.bool | None = ...,
+        nccl_collective_timeout: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_increase_shared_mem", b"_increase_shared_mem", "_omp_num_threads", b"_omp_num_threads", "_shared_memory_size", b"_shared_memory_size", "hang_timeout", b"hang_timeout", "increase_shared_mem", b"increase_shared_mem", "join_timeout", b"join_timeout", "monitor_interval", b"monitor_interval", "omp_num_threads", b"omp_num_threads", "rdzv_configs", b"rdzv_configs", "read_timeout", b"read_timeout", "shared_memory_size", b"shared_memory_size", "shutdown_grace", b"shutdown_grace", "timeout", b"timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_increase_shared_mem", b"_increase_shared_mem", "_omp_num_threads", b"_omp_num_threads", "_shared_memory_size", b"_shared_memory_size", "hang_timeout", b"hang_timeout", "increase_shared_mem", b"increase_shared_mem", "join_timeout", b"join_timeout", "monitor_interval", b"monitor_interval", "omp_num_threads", b"omp_num_threads", "preload", b"preload", "rdzv_configs", b"rdzv_configs", "read_timeout", b"read_timeout", "shared_memory_size", b"shared_memory_size", "shutdown_grace", b"shutdown_grace", "start_method", b"start_method", "symbolic_nproc_per_node", b"symbolic_nproc_per_node", "timeout", b"timeout"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_increase_shared_mem", b"_increase_shared_mem", "_log_dir", b"_log_dir", "_nccl_async_error_handling", b"_nccl_async_error_handling", "_nccl_enable_monitoring", b"_nccl_enable_monitoring", "_omp_num_threads", b"_omp_num_threads", "_shared_memory_size", b"_shared_memory_size", "hang_timeout", b"hang_timeout", "increase_shared_mem", b"increase_shared_mem", "join_timeout", b"join_timeout", "log_dir", b"log_dir", "monitor_interval", b"monitor_interval", "nccl_async_error_handling", b"nccl_async_error_handling", "nccl_collective_timeout", b"nccl_collective_timeout", "nccl_enable_monitoring", b"nccl_enable_monitoring", "nccl_heartbeat_timeout", b"nccl_heartbeat_timeout", "omp_num_threads", b"omp_num_threads", "rdzv_configs", b"rdzv_configs", "read_timeout", b"read_timeout", "shared_memory_size", b"shared_memory_size", "shutdown_grace", b"shutdown_grace", "timeout", b"timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_increase_shared_mem", b"_increase_shared_mem", "_log_dir", b"_log_dir", "_nccl_async_error_handling", b"_nccl_async_error_handling", "_nccl_enable_monitoring", b"_nccl_enable_monitoring", "_omp_num_threads", b"_omp_num_threads", "_shared_memory_size", b"_shared_memory_size", "hang_timeout", b"hang_timeout", "increase_shared_mem", b"increase_shared_mem", "join_timeout", b"join_timeout", "log_dir", b"log_dir", "log_ranks", b"log_ranks", "monitor_interval", b"monitor_interval", "nccl_async_error_handling", b"nccl_async_error_handling", "nccl_collective_timeout", b"nccl_collective_timeout", "nccl_enable_monitoring", b"nccl_enable_monitoring", "nccl_heartbeat_timeout", b"nccl_heartbeat_timeout", "omp_num_threads", b"omp_num_threads", "preload", b"preload", "rdzv_configs", b"rdzv_configs", "read_timeout", b"read_timeout", "shared_memory_size", b"shared_memory_size", "shutdown_grace", b"shutdown_grace", "start_method", b"start_method", "symbolic_nproc_per_node", b"symbolic_nproc_per_node", "timeout", b"timeout"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_increase_shared_mem", b"_increase_shared_mem"]) -> typing.Literal["increase_shared_mem"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_log_dir", b"_log_dir"]) -> typing.Literal["log_dir"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_nccl_async_error_handling", b"_nccl_async_error_handling"]) -> typing.Literal["nccl_async_error_handling"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_nccl_enable_monitoring", b"_nccl_enable_monitoring"]) -> typing.Literal["nccl_enable_monitoring"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_omp_num_threads", b"_omp_num_threads"]) -> typing.Literal["omp_num_threads"] | None: ...
     @typing.overload
