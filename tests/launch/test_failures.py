@@ -2,6 +2,8 @@
 
 import multiprocessing.util
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from flyte_torchrun.launch import LaunchPlan, RankError, launch
+from flyte_torchrun.launch import LaunchPlan, LaunchTimeoutError, RankError, launch
 
 START_METHODS = ["forkserver", "fork", "spawn"]
 
@@ -64,6 +66,69 @@ def test_the_users_exception_comes_with_rank_text_and_traceback(start_method):
     assert abs(error.timestamp - time.time()) < 60
 
 
+class CodedError(OSError):
+    """An exception with attributes of its own and of native code."""
+
+    code = 0
+
+
+def coded_error():
+    error = CodedError(5, "no such device", "gpu0")
+    error.code = 7
+    return error
+
+
+class StrictError(Exception):
+    """An exception that cannot be made by anybody else's arguments."""
+
+    def __new__(cls, first, second):
+        return super().__new__(cls, first, second)
+
+
+def raising(make):
+    def train():
+        raise make()
+
+    with pytest.raises(RankError) as caught:
+        launch(plan(), train)
+    return caught.value
+
+
+def test_what_is_raised_is_an_instance_of_the_users_class_too():
+    error = raising(lambda: OutOfDataError("batch 7"))
+    assert isinstance(error, OutOfDataError)
+    assert isinstance(error, KeyError)
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.message, again.rank) == (RankError, "'batch 7'", error.rank)
+
+    with pytest.raises(ZeroDivisionError, match="division by zero\nin rank "):
+        launch(plan(), lambda: 1 / 0)
+
+
+def test_an_exceptions_own_attributes_stay():
+    error = raising(coded_error)
+    assert isinstance(error, CodedError)
+    assert (error.code, error.errno, error.filename) == (7, 5, "gpu0")
+    assert str(error).startswith("CodedError: [Errno 5] no such device: 'gpu0'\nin rank ")
+    with pytest.raises(AttributeError, match="no_such"):
+        error.no_such  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: StrictError(1, 2), "StrictError"),
+        (lambda: KeyboardInterrupt("stop"), "KeyboardInterrupt"),
+        (lambda: GeneratorExit("stop"), "GeneratorExit"),
+    ],
+)
+def test_an_exception_that_cannot_be_combined_is_a_plain_rank_error(make, name):
+    error = raising(make)
+    assert type(error) is RankError
+    assert error.exception_type == name
+    assert type(error.__cause__).__name__ == name
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_earlier_of_two_errors_is_reported_whatever_its_rank(first, tmp_path):
     def train():
@@ -97,6 +162,61 @@ def test_what_the_peers_of_a_dead_rank_see_is_not_the_cause():
         launch(plan(), train)
     assert (caught.value.exception_type, caught.value.rank, caught.value.exit_code) == ("SIGKILL", 1, -9)
     assert "out of memory" in caught.value.message
+
+
+def test_a_killed_rank_tells_how_much_memory_it_had():
+    def train():
+        if os.environ["RANK"] == "1":
+            kept = torch.ones(2**27)  # half a GiB
+            threading.Event().wait(1.0)
+            os.kill(os.getpid(), signal.SIGKILL)
+            del kept
+        threading.Event().wait()
+
+    with pytest.raises(RankError, match=r"SIGKILL") as caught:
+        launch(plan(), train)
+    found = re.search(r"it had used up to (\S+) GiB when last looked at", caught.value.message)
+    assert 0.5 < float(found.group(1)) < 1.5
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_the_stacks_of_ranks_that_hang_are_saved_before_they_are_ended(start_method):
+    def stuck_in_native_code():
+        threading.Lock().acquire()
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+
+    def train():
+        if os.environ["RANK"] == "1":
+            threading.Thread(target=stuck_in_native_code, daemon=True).start()
+            stuck_in_native_code()
+
+    with pytest.raises(
+        LaunchTimeoutError, match="hang_timeout: rank 0 ended, and 1 s later ranks 1 still ran"
+    ) as caught:
+        launch(plan(start_method, hang_timeout=1.0), train)
+    assert list(caught.value.stacks) == [1]
+    assert caught.value.stacks[1].count("in stuck_in_native_code") == 2
+    assert "rank 1 was at:\n" in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.stacks) == (str(caught.value), caught.value.stacks)
+
+
+def test_a_rank_that_ignores_sigterm_is_ended_within_the_grace():
+    def train():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        torch.distributed.init_process_group("gloo")
+        torch.distributed.barrier()
+        if os.environ["RANK"] == "0":
+            raise ValueError("no")
+        while True:
+            threading.Event().wait(1)
+
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="no"):
+        launch(plan(), train)
+    assert time.monotonic() - began < 2.0 + 10.0
 
 
 @pytest.mark.parametrize(

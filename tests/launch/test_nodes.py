@@ -10,7 +10,8 @@ import pytest
 NODE = """
 import json, os, sys, torch
 from flyte_torchrun.launch import LaunchPlan, RankError, launch
-node, endpoint, restarts, failures, way = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+endpoint, way = sys.argv[2], sys.argv[5]
+node, restarts, failures = (int(sys.argv[index]) for index in (1, 3, 4))
 def train():
     torch.distributed.init_process_group("gloo")
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -24,7 +25,8 @@ def train():
     torch.distributed.destroy_process_group()
     return {"total": total.item(), "attempt": attempt}
 plan = LaunchPlan(
-    nproc_per_node=2, min_nodes=2, max_nodes=2, rdzv_endpoint=endpoint, node_rank=node, run_id="run", max_restarts=restarts,
+    nproc_per_node=2, min_nodes=2, max_nodes=2, rdzv_endpoint=endpoint, node_rank=node, run_id="run",
+    max_restarts=restarts,
     shutdown_grace=2.0, join_timeout=60, read_timeout=60, rdzv_configs={"last_call_timeout": 1},
 )
 try:

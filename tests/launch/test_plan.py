@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from flyte_torchrun import launch
-from flyte_torchrun.launch import LaunchPlan, PlanError, RankError, resolve_nproc
+from flyte_torchrun.launch import LaunchPlan, PlanError, RankError, cgroup, resolve_nproc
 from flyte_torchrun.launch.errors import describe_exit
 from flyte_torchrun.launch.plan import RDZV_CONFIGS, usable_cpus
 
@@ -19,10 +19,12 @@ def test_the_public_names_are_these():
         "LaunchResult",
         "LaunchTerminatedError",
         "LaunchTimeoutError",
+        "NodeLostError",
         "PlanError",
         "RankError",
         "RendezvousError",
         "SerializationError",
+        "TimelineEvent",
         "TorchNotInstalledError",
         "launch",
         "resolve_nproc",
@@ -48,6 +50,14 @@ def test_every_wrong_setting_is_reported_at_once():
             preload=("not a module",),
             timeout=0,
             hang_timeout=True,
+            node_rank=-1,
+            local_addr="",
+            log_dir=5,
+            log_ranks=(),
+            nccl_heartbeat_timeout_sec=0,
+            nccl_enable_monitoring="yes",
+            nccl_async_error_handling=1.5,
+            nccl_collective_timeout_sec=0.5,
         )
     wrong = {path: value for path, value, _ in caught.value.violations}
     assert wrong == {
@@ -66,6 +76,14 @@ def test_every_wrong_setting_is_reported_at_once():
         "preload": "not a module",
         "timeout": 0,
         "hang_timeout": True,
+        "node_rank": -1,
+        "local_addr": "",
+        "log_dir": 5,
+        "log_ranks": (),
+        "nccl_heartbeat_timeout_sec": 0,
+        "nccl_enable_monitoring": "yes",
+        "nccl_async_error_handling": 1.5,
+        "nccl_collective_timeout_sec": 0.5,
         "rdzv_endpoint": None,
     }
     assert all(path in str(caught.value) for path in wrong)
@@ -142,3 +160,82 @@ def test_a_rank_error_survives_pickling():
     again = pickle.loads(pickle.dumps(error))
     assert vars(again) == vars(error)
     assert str(again) == "ValueError: no\nin rank 3 (local rank 1 on h, attempt 2)\n\ntb"
+
+
+OPERATOR = {
+    "PET_RDZV_ENDPOINT": "job-worker-0:23456",
+    "PET_RDZV_BACKEND": "c10d",
+    "PET_NNODES": "2:4",
+    "PET_NPROC_PER_NODE": "8",
+    "PET_MAX_RESTARTS": "3",
+}
+
+
+def test_a_plan_is_made_of_what_the_operator_writes():
+    plan = LaunchPlan.from_environment(OPERATOR, run_id="r")
+    assert plan == LaunchPlan(
+        rdzv_endpoint="job-worker-0:23456", min_nodes=2, max_nodes=4, nproc_per_node=8, max_restarts=3, run_id="r"
+    )
+
+
+def test_torchruns_other_variables_are_read_and_settings_win(monkeypatch):
+    for name, value in {
+        "PET_NNODES": "3",
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_RDZV_ENDPOINT": "h:1",
+        "PET_RDZV_ID": "other",
+        "PET_NODE_RANK": "2",
+        "PET_MONITOR_INTERVAL": "0.5",
+    }.items():
+        monkeypatch.setenv(name, value)
+    plan = LaunchPlan.from_environment(min_nodes=1, max_nodes=3, run_id="mine")
+    assert (plan.min_nodes, plan.max_nodes, plan.nproc_per_node) == (1, 3, "auto")
+    assert (plan.run_id, plan.node_rank, plan.monitor_interval) == ("mine", 2, 0.5)
+
+
+def test_every_wrong_variable_is_named():
+    wrong = {"PET_NNODES": "two", "PET_NPROC_PER_NODE": "all", "PET_MAX_RESTARTS": "", "PET_NODE_RANK": "x"}
+    with pytest.raises(PlanError) as caught:
+        LaunchPlan.from_environment({**OPERATOR, **wrong})
+    assert {path: value for path, value, _ in caught.value.violations} == wrong
+    with pytest.raises(PlanError, match="max_nodes: 1 is not allowed; allowed: at least min_nodes, which is 4"):
+        LaunchPlan.from_environment({**OPERATOR, "PET_NNODES": "4:1"})
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, (None, None, None)),
+        (
+            {
+                "proc": "0::/pod/container",
+                "pod/memory.max": "2147483648",
+                "pod/container/memory.max": "max",
+                "pod/container/cpu.max": "150000 100000",
+                "pod/cpu.max": "max 100000",
+                "pod/container/memory.events": "low 0\noom 4\noom_kill 3",
+            },
+            (1.5, 2**31, 3),
+        ),
+        # In a container the path that /proc names is outside of the mount, and the mount's root is the own group.
+        ({"proc": "0::/elsewhere", "memory.max": "1000", "cpu.max": "50000 100000"}, (0.5, 1000, None)),
+        (
+            {
+                "proc": "4:memory:/own\n1:cpu:/own",
+                "memory/own/memory.limit_in_bytes": "4096",
+                "memory/memory.limit_in_bytes": "9223372036854771712",
+                "memory/own/memory.oom_control": "oom_kill_disable 0\noom_kill 1",
+            },
+            (None, 4096, 1),
+        ),
+    ],
+)
+def test_limits_of_control_groups_are_read(files, expected, tmp_path, monkeypatch):
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    real = cgroup._read
+    monkeypatch.setattr(cgroup, "_ROOT", tmp_path)
+    monkeypatch.setattr(cgroup, "_read", lambda path: real(tmp_path / "proc" if path.is_relative_to("/proc") else path))
+    assert (cgroup.cpu_quota(), cgroup.memory_limit(), cgroup.oom_kills()) == expected

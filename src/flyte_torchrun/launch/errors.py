@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
+import types
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -150,7 +153,7 @@ class RankError(LaunchError):
         self.exception_bases = tuple(exception_bases)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (dict(vars(self)),)
+        return _rebuild, (_attributes(self), self.timeline)
 
     def __str__(self) -> str:
         where = f"rank {self.rank} (local rank {self.local_rank} on {self.host}, attempt {self.attempt})"
@@ -158,12 +161,14 @@ class RankError(LaunchError):
         return f"{text}\nin {where}" + (f"\n\n{self.traceback}" if self.traceback else "")
 
 
-def _rebuild(attributes: dict[str, Any]) -> RankError:
-    timeline = attributes.pop("timeline", ())
+def _rebuild(attributes: dict[str, Any], timeline: tuple[TimelineEvent, ...]) -> RankError:
     error = RankError(**attributes)
     if timeline:
         error.timeline = timeline
     return error
+
+
+_RANK_FIELDS = tuple(inspect.signature(RankError).parameters)
 
 
 def with_own_type(error: RankError) -> RankError:
@@ -172,20 +177,26 @@ def with_own_type(error: RankError) -> RankError:
     if not isinstance(cause, Exception) or isinstance(cause, LaunchError):
         return error
     own = type(cause)
-
-    def attribute(_: RankError, name: str) -> Any:
-        return getattr(cause, name)
-
-    members = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__getattr__": attribute}
+    members = {name: getattr(RankError, name) for name in ("__init__", "__str__", "__reduce__")}
     try:
-        both = type(own.__name__, (RankError, own), {**members, "__str__": RankError.__str__})
+        # The own class comes first, since exceptions of native classes can be made by these only.
+        both = type(own.__name__, (own, RankError), {"__module__": own.__module__, **members})
         found: RankError = both(**_attributes(error))
     except Exception:
         return error  # its class cannot be combined, such as one with a __new__ of its own
+    for name in (name for base in own.__mro__ for name, member in vars(base).items() if _is_native_field(member)):
+        if not name.startswith("__"):
+            with suppress(Exception):  # it is read-only
+                setattr(found, name, getattr(cause, name))
+    vars(found).update({**vars(cause), **vars(found)})
     found.__cause__ = cause
     if error.timeline:
         found.timeline = error.timeline
     return found
+
+
+def _is_native_field(member: object) -> bool:
+    return isinstance(member, types.MemberDescriptorType | types.GetSetDescriptorType)
 
 
 def to_record(error: LaunchError) -> dict[str, Any]:
@@ -205,7 +216,8 @@ def from_record(record: dict[str, Any]) -> LaunchError:
 def _attributes(error: LaunchError) -> dict[str, Any]:
     if isinstance(error, NodeLostError):
         return {"message": str(error)}
-    return {name: value for name, value in vars(error).items() if name != "timeline"}
+    names = _RANK_FIELDS if isinstance(error, RankError) else ("message", "stacks")
+    return {name: getattr(error, name) for name in names}
 
 
 def describe_exit(exit_code: int, memory: str = "") -> tuple[str, str]:

@@ -23,7 +23,7 @@ _CHUNK = 2**18
 _LONGEST_LINE = 2**16
 _PIPE_SIZE = 2**20
 _F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ, which Python 3.10 knows on Linux only
-_BREAK = re.compile(rb"\r\n|\n|\r")
+_BREAK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?!\Z)")  # the end of a line that another one follows
 
 
 class _Stream:
@@ -78,7 +78,7 @@ class _Stream:
             size = len(data)
         lines, self._pending = data[:size], data[size:]
         if lines and self._prefix:
-            lines = self._prefix + _BREAK.sub(lambda end: end.group() + self._prefix, lines[:-1]) + lines[-1:]
+            lines = self._prefix + _BREAK.sub(lambda end: end.group() + self._prefix, lines)
         if lines:
             self._show(lines)
 

@@ -184,7 +184,7 @@ class LaunchPlan:
                 yield "preload", name, "names of modules"
 
     def _violations_of_nodes(self) -> Iterator[tuple[str, object, str]]:
-        if any(type(number) is not int for number in (self.nodes, self.min_nodes, self.max_nodes)):
+        if any(type(number) is not int or number < 1 for number in (self.nodes, self.min_nodes, self.max_nodes)):
             return
         if self.nodes == 1:
             if self.max_nodes != 1 and self.rdzv_endpoint is None:

@@ -1,0 +1,39 @@
+"""What the tests of launches share."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+@pytest.fixture
+def wait_until():
+    """Waits for a condition, with a deadline."""
+
+    def wait(condition, seconds=60.0):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "the condition did not come true"
+            time.sleep(0.02)
+
+    return wait
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Starts a Python program of that text; it is ended with the test."""
+    started = []
+
+    def start(text, *arguments, **settings):
+        path = tmp_path / f"program_{len(started)}.py"
+        path.write_text(text)
+        settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path, **settings}
+        started.append(subprocess.Popen([sys.executable, "-W", "ignore", path, *map(str, arguments)], **settings))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
