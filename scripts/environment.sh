@@ -46,6 +46,17 @@ environment() {
   printf '%s' "$wanted" >"$folder/installed"
 }
 
+# A browser for the tests that look at pages in one; without it they are skipped, and this says so.
+ensure_browser() {
+  command -v chromium chromium-browser google-chrome >/dev/null && return
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing Debian's chromium"
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends chromium; } \
+      >/dev/null 2>&1 && return
+  fi
+  say "NO CHROMIUM HERE, and it cannot be installed: the decks will not be looked at in a browser"
+}
+
 # The environment for work on the project: its extras, its tests' tools, and the project itself, editable.
 development_environment() {
   environment .venv constraints/development.txt --group dev --group peer --editable '.[flytekit,torch]'

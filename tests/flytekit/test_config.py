@@ -8,7 +8,7 @@ from flytekit import Resources
 from flytekitplugins import kfpytorch as peer
 
 from flyte_torchrun import flytekit as ours
-from flyte_torchrun.contract import ValidationError
+from flyte_torchrun.contract import FieldTypeError, ValidationError
 from flyte_torchrun.flytekit import (
     CleanPodPolicy,
     Elastic,
@@ -91,12 +91,24 @@ def test_every_violation_is_reported_at_once():
         ({"timeout": -5}, "timeout"),
         ({"shared_memory_size": "much"}, "shared_memory_size"),
         ({"preload": ("not a module",)}, "preload"),
+        ({"log_ranks": ()}, "log_ranks"),
+        ({"log_ranks": (-1,)}, "log_ranks"),
+        ({"log_dir": ""}, "log_dir"),
+        ({"nccl_heartbeat_timeout_sec": 0.5}, "nccl_heartbeat_timeout_sec"),
+        ({"nccl_heartbeat_timeout_sec": 0}, "nccl_heartbeat_timeout_sec"),
+        ({"nccl_collective_timeout_sec": -1}, "nccl_collective_timeout_sec"),
         ({"rdzv_configs": {"time_out": 900}}, r"rdzv_configs\.time_out: 900"),
     ],
 )
 def test_a_bad_value_is_named_with_its_field(arguments, named):
     with pytest.raises(ValidationError, match=named):
         Elastic(**arguments)
+
+
+@pytest.mark.parametrize("name", ["nccl_enable_monitoring", "nccl_async_error_handling"])
+def test_a_value_of_a_wrong_type_is_named_with_its_field(name):
+    with pytest.raises(FieldTypeError, match=f"{name}: 'yes' is of type str; allowed: a bool"):
+        Elastic(**{name: "yes"})
 
 
 def test_a_configuration_keeps_nothing_of_the_callers():

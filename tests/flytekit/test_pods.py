@@ -81,6 +81,10 @@ def pods(tmp_path):
         print(pod.log.read_text())
 
 
+def text(value):
+    return literals_pb2.Primitive(string_value=value)
+
+
 def integer(value):
     return literals_pb2.Primitive(integer=value)
 
@@ -129,6 +133,30 @@ def test_the_error_of_a_rank_is_written_with_its_text_and_kind_by_every_pod(pods
         assert "During handling of the above exception" not in error.message
         assert error.kind == errors_pb2.ContainerError.Kind.Value("RECOVERABLE" if recoverable else "NON_RECOVERABLE")
     assert errors[0].timestamp == errors[1].timestamp
+
+
+def test_a_pod_whose_peer_is_killed_reports_what_a_retry_may_mend(pods, tmp_path):
+    first, second = pods("waits_in_a_collective", elastic_environments(2), marker=text(str(tmp_path)))
+    while len(list(tmp_path.glob("rank-*"))) < 4:
+        assert first.process.poll() is None, first.log.read_text()
+        os.sched_yield()
+    # Which pod holds the rendezvous is decided by who comes first here, so that either may have to notice.
+    second.process.kill()
+    second.process.wait()
+    code, outputs, error = first.end()
+    assert (code, outputs) == (0, None)
+    assert error.kind == errors_pb2.ContainerError.Kind.Value("RECOVERABLE"), error.message
+    assert "NodeLostError" in error.message
+
+
+def test_a_run_that_takes_too_long_is_an_error_with_the_stacks_and_the_deck_of_the_pod(pods):
+    (pod,) = pods("takes_too_long", [{}])
+    _, outputs, error = pod.end()
+    assert outputs is None
+    assert error.kind == errors_pb2.ContainerError.Kind.Value("NON_RECOVERABLE")
+    assert "timeout: the run took longer than 3 s" in error.message
+    assert "in takes_too_long" in error.message
+    assert "LaunchTimeoutError" in (pod.outputs / "deck.html").read_text()
 
 
 def test_a_pod_of_a_job_with_a_master_is_the_rank_that_the_operator_says(pods):

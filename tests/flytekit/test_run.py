@@ -239,12 +239,32 @@ def test_a_recoverable_error_of_any_rank_is_recoverable():
         fails()
 
 
-def test_a_local_run_of_several_nodes_fails_at_once_and_says_why():
-    @task(task_config=Elastic(nnodes=2))
-    def two() -> None: ...
+@pytest.mark.parametrize(("nnodes", "nodes"), [(2, 2), ("2:3", 2)])
+def test_a_local_run_of_several_nodes_has_the_ranks_of_as_many_pods(nnodes, nodes):
+    @task(task_config=Elastic(nnodes=nnodes, nproc_per_node=2, start_method="forkserver"))
+    def group(scale: float) -> list[str]:
+        torch.distributed.init_process_group("gloo")
+        total = torch.full((1,), scale)
+        torch.distributed.all_reduce(total)
+        mine = f"{os.environ['RANK']}/{os.environ['LOCAL_RANK']} of {os.environ['WORLD_SIZE']}: {total.item()}"
+        found = [""] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(found, mine)
+        torch.distributed.destroy_process_group()
+        return found
 
-    with pytest.raises(ValueError, match=r"nnodes.*local run.*set nnodes=1"):
-        two()
+    assert group(scale=0.5) == [f"{rank}/{rank % 2} of {2 * nodes}: {nodes * 1.0}" for rank in range(2 * nodes)]
+
+
+def test_an_error_in_a_local_run_of_several_nodes_is_the_users_own():
+    @task(task_config=Elastic(nnodes=2, nproc_per_node=1, max_restarts=1))
+    def fails() -> int:
+        if os.environ["RANK"] == "1":
+            raise KeyError(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}")
+        return 0
+
+    with pytest.raises(KeyError, match="attempt 1") as caught:
+        fails()
+    assert caught.value.__cause__.rank == 1
 
 
 def test_a_pytorch_job_runs_locally_with_as_many_ranks_as_pods():

@@ -151,6 +151,12 @@ def test_launch_options_reach_the_template():
         preload=("json",),
         timeout=3600,
         hang_timeout=30,
+        log_dir="/var/log/ranks",
+        log_ranks=(0, 3),
+        nccl_heartbeat_timeout_sec=60,
+        nccl_enable_monitoring=False,
+        nccl_async_error_handling=True,
+        nccl_collective_timeout_sec=120,
     )
     custom = MessageToDict(template_of(config).custom)
     assert custom["torchrun"] == {
@@ -166,7 +172,19 @@ def test_launch_options_reach_the_template():
         "preload": ["json"],
         "timeout": "3600s",
         "hangTimeout": "30s",
+        "logDir": "/var/log/ranks",
+        "logRanks": [0, 3],
+        "ncclHeartbeatTimeout": "60s",
+        "ncclEnableMonitoring": False,
+        "ncclAsyncErrorHandling": True,
+        "ncclCollectiveTimeout": "120s",
     }
+
+
+@pytest.mark.parametrize(("seconds", "written"), [(300, None), (None, "0s"), (1, "1s")])
+def test_nccls_heartbeat_is_written_where_it_is_not_the_launchers_default(seconds, written):
+    custom = MessageToDict(template_of(Elastic(nnodes=2, nccl_heartbeat_timeout_sec=seconds)).custom)
+    assert custom["torchrun"].get("ncclHeartbeatTimeout") == written
 
 
 def test_a_group_without_workers_is_a_plain_task_without_payload():

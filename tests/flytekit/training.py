@@ -66,3 +66,17 @@ def says_its_context() -> str:
 def waits(marker: str) -> None:
     (Path(marker) / f"rank-{os.environ['RANK']}").touch()
     threading.Event().wait()
+
+
+@task(task_config=Elastic(nnodes=2, nproc_per_node=2, shutdown_grace=2))
+def waits_in_a_collective(marker: str) -> None:
+    torch.distributed.init_process_group("gloo")
+    (Path(marker) / f"rank-{os.environ['RANK']}").touch()
+    torch.distributed.barrier()
+    while True:
+        torch.distributed.all_reduce(torch.ones(1))
+
+
+@task(task_config=Elastic(nproc_per_node=2, timeout=3, shutdown_grace=2), enable_deck=True)
+def takes_too_long() -> None:
+    threading.Event().wait()

@@ -367,12 +367,14 @@ def launch_options(
     for name in _TIMES:
         seconds = getattr(settings, name)
         if name == "nccl_heartbeat_timeout_sec":
-            # Not set is this launcher's default, so that torch's is a value of its own.
-            seconds = {NCCL_HEARTBEAT_TIMEOUT_SEC: None, None: 0}.get(seconds, seconds or -1)
+            # Not set is this launcher's default, so that torch's, which is written as 0, is a value of its own.
+            if seconds is None:
+                options["nccl_heartbeat_timeout"] = timedelta(0)
+            seconds = None if seconds == NCCL_HEARTBEAT_TIMEOUT_SEC else seconds
         if seconds is None:
             continue
-        if name.startswith("nccl") and type(seconds) is not int:
-            violations.append(Violation(name, seconds, "a whole number of seconds"))
+        if name.startswith("nccl") and (type(seconds) is not int or seconds < 1):
+            violations.append(Violation(name, seconds, "a whole number of seconds from 1, or None for torch's default"))
             continue
         try:
             options[name.removesuffix("_sec")] = timedelta(seconds=seconds)
