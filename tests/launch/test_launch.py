@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -215,17 +216,20 @@ def test_ranks_get_the_surroundings_of_the_launch(start_method, monkeypatch, tmp
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     umask = os.umask(0o027)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     try:
 
         def look():
             import only_here
 
             umask = os.umask(0)
-            return only_here.NUMBER, os.environ["SET_BEFORE_THE_LAUNCH"], os.getcwd(), umask
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+            return only_here.NUMBER, os.environ["SET_BEFORE_THE_LAUNCH"], os.getcwd(), umask, blocked
 
-        assert launch(plan(start_method), look).value == (42, "yes", str(tmp_path), 0o027)
+        assert launch(plan(start_method), look).value == (42, "yes", str(tmp_path), 0o027, {*mask, signal.SIGUSR1})
     finally:
         os.umask(umask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
@@ -271,6 +275,67 @@ def test_preloaded_modules_are_loaded_and_a_missing_one_is_named():
     assert launch(plan(preload=("colorsys",)), lambda: "colorsys" in sys.modules).value
     with pytest.raises(RankError, match="preload: no_such_module cannot be imported"):
         launch(plan(preload=("no_such_module",)), everybody)
+
+
+def test_a_preloaded_module_that_initialises_cuda_is_named(program, tmp_path):
+    # The machine has no GPU: the module makes torch say that it is in use.
+    (tmp_path / "touches_the_gpu.py").write_text("import torch\ntorch.cuda.is_initialized = lambda: True\n")
+    text = """
+from flyte_torchrun.launch import LaunchPlan, launch
+launch(LaunchPlan(nproc_per_node=2, preload=("touches_the_gpu",)), print)
+"""
+    _, errors = program(text).communicate(timeout=60)
+    assert "preload: importing touches_the_gpu initialised CUDA, after which no process can be forked" in errors
+
+
+def test_the_rank_server_ends_with_its_parent_however_that_ends(program, wait_until):
+    text = """
+import os, sys, time
+from flyte_torchrun.launch import LaunchPlan, launch
+print(launch(LaunchPlan(), os.getppid).value, flush=True)
+sys.stdin.read()
+"""
+    for way in ("killed", "ends"):
+        process = program(text, stdin=subprocess.PIPE)
+        server = int(process.stdout.readline())
+        assert Path(f"/proc/{server}").exists()
+        if way == "killed":
+            process.kill()
+        process.communicate(timeout=60)
+        wait_until(lambda server=server: not Path(f"/proc/{server}").exists())
+
+
+def test_an_event_loop_goes_on_beside_a_launch_in_a_thread():
+    async def main():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        result = await asyncio.to_thread(launch, plan(), lambda: threading.Event().wait(0.3))
+        ticking.cancel()
+        return result.value, ticks > 5
+
+    assert asyncio.run(main()) == (False, True)
+
+
+def test_the_environment_and_the_handlers_are_afterwards_as_they_were():
+    def handler(*_):
+        raise AssertionError
+
+    before = dict(os.environ)
+    own = signal.signal(signal.SIGTERM, handler)
+    try:
+        launch(plan(), lambda: None)
+        launch(LaunchPlan(nodes=2), lambda: None)
+        assert dict(os.environ) == before
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, own)
 
 
 def test_a_launch_works_off_the_main_thread_and_in_an_event_loop():
@@ -337,13 +402,18 @@ print(result, type(result) is Config)
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.parametrize("way", ["script", "module", "command"])
+@pytest.mark.parametrize("way", ["script", "module", "command", "standard input"])
 def test_a_program_without_a_main_guard_runs_once(way, start_method, tmp_path):
     text = SCRIPT.format(method=start_method)
     (tmp_path / "program.py").write_text(text)
-    command = {"script": ["program.py"], "module": ["-m", "program"], "command": ["-c", text]}[way]
+    commands = {"script": ["program.py"], "module": ["-m", "program"], "command": ["-c", text], "standard input": ["-"]}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", *command], capture_output=True, text=True, check=False, cwd=tmp_path
+        [sys.executable, "-W", "ignore", *commands[way]],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        input=text if way == "standard input" else None,
     )
     assert done.stdout == "the program starts\nConfig(name='modified') True\n", done.stderr
 
