@@ -18,6 +18,7 @@ from flytekit.types.file import FlyteFile
 
 from flyte_torchrun.contract import ValidationError
 from flyte_torchrun.flytekit import Elastic, ElasticPolicy, PyTorch
+from tests.groups import leave_group
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "torchrun_task.py"
@@ -55,7 +56,7 @@ def test_inputs_are_private_to_each_rank(start_method):
         torch.distributed.init_process_group("gloo")
         x += int(os.environ["RANK"]) + 1
         torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+        leave_group()
         return x
 
     given = torch.zeros(100_000)
@@ -249,7 +250,7 @@ def test_a_local_run_of_several_nodes_has_the_ranks_of_as_many_pods(nnodes, node
         mine = f"{os.environ['RANK']}/{os.environ['LOCAL_RANK']} of {os.environ['WORLD_SIZE']}: {total.item()}"
         found = [""] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(found, mine)
-        torch.distributed.destroy_process_group()
+        leave_group()
         return found
 
     assert group(scale=0.5) == [f"{rank}/{rank % 2} of {2 * nodes}: {nodes * 1.0}" for rank in range(2 * nodes)]

@@ -24,7 +24,8 @@ def two_nodes(x: int) -> str:
     total = torch.tensor([float(x)])
     torch.distributed.all_reduce(total)
     rank = torch.distributed.get_rank()
-    torch.distributed.destroy_process_group()
+    if torch.__version__ >= "2.9":  # before, torch may hang there
+        torch.distributed.destroy_process_group()
     return f"rank {rank}: {total.item()}"
 
 

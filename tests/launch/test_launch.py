@@ -23,6 +23,7 @@ from flyte_torchrun.launch import (
     SerializationError,
     launch,
 )
+from tests.groups import leave_group
 
 START_METHODS = ["forkserver", "fork", "spawn"]
 NAMES = [
@@ -41,7 +42,7 @@ def everybody():
     mine = {name: int(os.environ[name]) for name in NAMES}
     found = [None] * mine["WORLD_SIZE"]
     torch.distributed.all_gather_object(found, mine)
-    torch.distributed.destroy_process_group()
+    leave_group()
     return found
 
 
@@ -89,7 +90,7 @@ def spoil(batch, module, *, extra):
     ]
     found = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(found, seen)
-    torch.distributed.destroy_process_group()
+    leave_group()
     return found
 
 

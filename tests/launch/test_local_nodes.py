@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from flyte_torchrun.launch import LaunchPlan, LaunchTimeoutError, NodeLostError, PlanError, RankError, launch
+from tests.groups import leave_group
 
 
 def plan(nodes=2, ranks=2, **settings):
@@ -21,7 +22,7 @@ def gathered(value):
     torch.distributed.init_process_group("gloo")
     found = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(found, value)
-    torch.distributed.destroy_process_group()
+    leave_group()
     return found
 
 
@@ -95,7 +96,7 @@ def fails_once(way, attempts=1):
     torch.distributed.barrier()
     found = [None] * 4
     torch.distributed.all_gather_object(found, attempt)
-    torch.distributed.destroy_process_group()
+    leave_group()
     return found
 
 
