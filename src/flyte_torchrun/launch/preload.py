@@ -4,9 +4,12 @@ multiprocessing swallows errors of what its server preloads, so they are kept he
 server must not touch the GPU: a process that has cannot be forked.
 """
 
+import gc
 import importlib
 import os
+import pathlib
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 
@@ -34,7 +37,7 @@ def load(names: Iterable[str]) -> str | None:
 
 
 def _load_in_server(names: Iterable[str]) -> str | None:
-    for name in ("torch", "torch.distributed", *names):
+    for name in ("torch", "torch.distributed", "flyte_torchrun.launch.pickling", *names):
         if error := load([name]):
             return error
         if sys.modules["torch"].cuda.is_initialized():
@@ -42,7 +45,21 @@ def _load_in_server(names: Iterable[str]) -> str | None:
     return None
 
 
+def _read_once() -> None:
+    from flyte_torchrun.launch.files import load, save
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "nothing")
+        save(_read_once, path)
+        load(path)
+
+
 if MODULES_VARIABLE in os.environ:
     _START = time.time()
     ERROR = _load_in_server(filter(None, os.environ[MODULES_VARIABLE].split(",")))
+    # Once for all ranks: what torch imports only when it reads, and the garbage of all these imports.
+    if ERROR is None:
+        _read_once()
+    gc.collect()
+    gc.freeze()
     LOADED = (_START, time.time())
