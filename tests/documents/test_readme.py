@@ -13,14 +13,14 @@ def blocks(root):
 
 def test_the_examples_run_and_print_what_the_comments_say(root, tmp_path):
     examples = blocks(root)
-    assert [printed for _, printed in examples] == [["2 ranks, sum 6.0"], []]
+    assert [len(printed) for _, printed in examples] == [1, 0, 3]
     for code, printed in examples:
         (tmp_path / "example.py").write_text(code)
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "example.py"], capture_output=True, text=True, check=False, cwd=tmp_path
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines() == printed
+        assert [line for line in done.stdout.splitlines() if not line.startswith("[rank ")] == printed
 
 
 def test_the_commands_that_the_documents_name_exist(root):

@@ -11,9 +11,8 @@ from packaging.requirements import Requirement
 # module safely, and spawn, which is slow.
 LEFT_OUT = "not example and not module and not spawn and not needs_no_torch"
 ROOMS = [
-    *("tests/flytekit/test_run.py", "tests/flytekit/test_pods.py", "tests/launch/test_launch.py"),
-    *("tests/launch/test_failures.py", "tests/launch/test_nodes.py", "tests/launch/test_local_nodes.py"),
-    *("tests/launch/test_rendezvous.py", "tests/launch/test_output.py", "tests/launch/test_timeline.py"),
+    *("tests/flytekit/test_run.py", "tests/flytekit/test_pods.py"),
+    *("tests/launch/test_launch.py", "tests/launch/test_nodes.py", "tests/launch/test_local_nodes.py"),
 ]
 
 

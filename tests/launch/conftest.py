@@ -1,5 +1,6 @@
 """What the tests of launches share."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,8 @@ def program(tmp_path):
         path = tmp_path / f"program_{len(started)}.py"
         path.write_text(text)
         settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path, **settings}
+        # Also where the tests themselves run with the signal ignored.
+        settings["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
         started.append(subprocess.Popen([sys.executable, "-W", "ignore", path, *map(str, arguments)], **settings))
         return started[-1]
 

@@ -373,6 +373,7 @@ def test_no_process_and_no_file_outlives_a_launcher_that_is_ended(number, where,
         [sys.executable, "-W", "ignore", tmp_path / "program.py", pid_folder, start_method, where],
         stderr=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509  (also where the tests ignore it)
     )
     try:
         wait_until(lambda: pids(pid_folder) or launcher.poll() is not None, 60)
@@ -398,3 +399,20 @@ def test_no_process_and_no_file_outlives_a_launcher_that_is_ended(number, where,
         if launcher.poll() is None:
             launcher.kill()
             launcher.wait()
+
+
+IGNORES = """
+import os, signal
+from flyte_torchrun.launch import LaunchPlan, launch
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+def train():
+    os.kill(int(os.environ["LAUNCHER"]), signal.SIGINT)
+    return "done"
+os.environ["LAUNCHER"] = str(os.getpid())
+print(launch(LaunchPlan(), train).value, signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+"""
+
+
+def test_a_signal_that_the_program_ignores_ends_nothing(program):
+    output, errors = program(IGNORES).communicate(timeout=60)
+    assert output == "done True\n", errors

@@ -237,3 +237,17 @@ def test_a_plan_that_makes_no_sense_is_refused(settings, field):
 def test_a_range_of_nodes_runs_with_those_that_are_here():
     result = launch(LaunchPlan(nodes=2, min_nodes=1, max_nodes=4, rdzv_configs={"last_call_timeout": 2}), gathered, 1)
     assert result.value == [1, 1]
+
+
+def test_a_node_that_is_asked_to_end_is_a_lost_one():
+    def evicted(restarts):
+        if os.environ["RANK"] == "1" and int(os.environ["TORCHELASTIC_RESTART_COUNT"]) < restarts:
+            os.kill(int(os.environ["FLYTE_TORCHRUN_NODE_PID"]), signal.SIGTERM)
+            threading.Event().wait()
+        torch.distributed.init_process_group("gloo")
+        torch.distributed.barrier()
+        return os.environ["TORCHELASTIC_RESTART_COUNT"]
+
+    with pytest.raises(NodeLostError, match="node 1 was lost: the launch was ended by SIGTERM"):
+        launch(plan(ranks=1), evicted, 1)
+    assert launch(plan(ranks=1, max_restarts=1), evicted, 1).value == "1"

@@ -8,6 +8,7 @@ per interval; this one waits for the end of any process and passes nothing.
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import signal
 import socket
@@ -74,6 +75,7 @@ class Agent(SimpleElasticAgent):
         self._first_end: float | None = None
         self.attempt = first_attempt - 1
         self._has_lost_a_node = False
+        self._makes_room = False
         folder.expect(node)
 
     @property
@@ -104,14 +106,23 @@ class Agent(SimpleElasticAgent):
         self._first_end = None
         threads, given = self._threads(worker_group)
         self._ranks = []
-        for worker in worker_group.workers:
-            variables = self._variables(worker_group, worker, (start.address, start.port))
-            if not given:
-                variables["OMP_NUM_THREADS"] = str(threads)
-            self._ranks.append(self._start_rank(worker, variables, threads))
+        # A forked rank waits until all are forked: the store's thread, which answers it, might hold a lock meanwhile,
+        # that the next rank would inherit locked for ever.
+        gate = os.pipe() if self._plan.start_method == "fork" else None
+        try:
+            for worker in worker_group.workers:
+                variables = self._variables(worker_group, worker, (start.address, start.port))
+                if not given:
+                    variables["OMP_NUM_THREADS"] = str(threads)
+                self._ranks.append(self._start_rank(worker, variables, threads, gate))
+        finally:
+            for descriptor in gate or ():
+                os.close(descriptor)
         return {rank.assignment.local_rank: rank.pid for rank in self._ranks}
 
-    def _start_rank(self, worker: Any, variables: dict[str, str], threads: int) -> RankProcess:
+    def _start_rank(
+        self, worker: Any, variables: dict[str, str], threads: int, gate: tuple[int, int] | None
+    ) -> RankProcess:
         rank, attempt, plan = worker.global_rank, self.attempt, self._plan
         files = self._folder.of_rank(attempt, rank)
         files.clear()
@@ -134,6 +145,7 @@ class Agent(SimpleElasticAgent):
             start_method=plan.start_method,
             preload=plan.preload,
             collective_timeout=plan.nccl_collective_timeout_sec,
+            gate=gate,
         )
         return RankProcess(assignment, output)
 
@@ -211,7 +223,12 @@ class Agent(SimpleElasticAgent):
 
         The node that holds the store stays until the others have left, so that they learn what it told them.
         """
-        self._worker_group.spec.rdzv_handler.shutdown()
+        handler: Any = self._worker_group.spec.rdzv_handler
+        if self._makes_room:
+            # To close the rendezvous would end the group, which may go on with another node in this one's place.
+            getattr(handler, "_stop_heartbeats", lambda: None)()
+            return
+        handler.shutdown()
         if self._round is None or self._round.is_alone:
             return
         deadline = time.monotonic() + _SECONDS_FOR_LEAVING
@@ -311,7 +328,8 @@ class Agent(SimpleElasticAgent):
         try:
             return super()._invoke_run(role)
         except SignalException as error:
-            if self._round is not None:
+            self._makes_room = self._round is not None and not self._round.is_alone and self._remaining_restarts > 0
+            if self._round is not None and not self._makes_room:
                 with contextlib.suppress(RuntimeError):  # the node that holds the store may be gone
                     self._told(NodeLostError(f"{socket.gethostname()} was asked to end by {error.sigval.name}"))
             raise

@@ -71,7 +71,8 @@ class Round:
         """
         distributed: Any = torch.distributed
         if self._node == 0:
-            self._store_of_the_ranks = distributed.TCPStore(address, 0, is_master=True, wait_for_workers=False)
+            store = self._store_of_the_ranks = distributed.TCPStore(address, 0, is_master=True, wait_for_workers=False)
+            store.set("ready", "")  # answered when the store's thread is done with accepting, and can be forked beside
         if self.is_alone:
             return Start(attempt, failures, address, self._store_of_the_ranks.port)
         self._set(f"counts/{self._node}", [attempt, failures])

@@ -38,8 +38,8 @@ def launch(plan: LaunchPlan, function: Callable[..., Any], /, *args: Any, **kwar
     function is run to its end in each rank. Tensors on a GPU arrive, and come back, on the CPU. What the ranks print is
     shown line by line behind `[rank N]`.
 
-    However the launch ends, no process of the group and no file of the run is left, and that takes no longer than the
-    plan's shutdown_grace and ten seconds after the end was decided.
+    However the launch ends, no process of the group and no file of the run is left. That takes at most the plan's
+    shutdown_grace and 10 s after the end was decided, and with several nodes on this machine twice the grace and 30 s.
 
     Args:
         plan: the worker group.

@@ -121,7 +121,8 @@ def ending_on_signals(*, is_one_node: bool, is_raised_again: bool = True) -> Ite
     # torch's own default keeps what the first round of a rendezvous agreed on, and later rounds then wait in vain.
     is_added = not is_one_node and os.environ.setdefault(name, value) is value
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = (signal.SIGTERM, signal.SIGINT) if is_main else ()
+    # A signal that the caller ignores, as a program under nohup does, goes on being ignored.
+    numbers = [n for n in (signal.SIGTERM, signal.SIGINT) if is_main and signal.getsignal(n) is not signal.SIG_IGN]
     handlers = {number: signal.signal(number, _raise_exception) for number in numbers}
     received = None
     try:

@@ -117,6 +117,7 @@ class _Group:
         self._endpoint = f"127.0.0.1:{port}"
         self._surroundings = Surroundings.current()
         self._losses = 0
+        self._is_ending = False
         self._starts = 0
         self._nodes: list[_Node] = []
         self._errors: list[LaunchError] = []
@@ -135,6 +136,7 @@ class _Group:
             if self._errors and running:
                 # The others know as well, or will soon see that a node is gone.
                 wait_for_all(running, self._plan.shutdown_grace + _SECONDS_TO_END)
+                self._is_ending = True
                 end(running, signal.SIGTERM, self._plan.shutdown_grace)
                 for node in running:
                     self._is_to_be_started_again(node)
@@ -177,10 +179,16 @@ class _Group:
         node.close_output()
         self._kill_ranks(node.index)
         outcome = node.outcome()
-        if outcome is None:
+        if outcome is None or isinstance(outcome.error, LaunchTerminatedError):
+            if self._is_ending:
+                return False
             self._losses += 1
-            kind, _ = describe_exit(node.exit_code or 0)
-            text = f"node {node.index} was lost: its process ended by {kind}"
+            if outcome is None:
+                kind, _ = describe_exit(node.exit_code or 0)
+                text = f"node {node.index} was lost: its process ended by {kind}"
+            else:
+                self._recorder.events += outcome.timeline
+                text = f"node {node.index} was lost: {outcome.error}"
             self._recorder.mark("lost node", attempt=node.assignment.first_attempt, detail=text)
             if self._losses <= self._plan.max_restarts and not self._errors:
                 return True

@@ -77,6 +77,8 @@ class Assignment:
         threads: threads of torch's operators.
         start_method: how the process was started.
         preload: modules to import before the function.
+        collective_timeout: default time limit of NCCL's collectives in seconds; None: torch's.
+        gate: the two ends of a pipe that a forked rank has inherited, and that is closed when it may begin; None: now.
     """
 
     folder: Path
@@ -91,6 +93,7 @@ class Assignment:
     start_method: str
     preload: tuple[str, ...]
     collective_timeout: int | None
+    gate: tuple[int, int] | None
 
     @property
     def files(self) -> RankFiles:
@@ -126,6 +129,11 @@ def run_rank(assignment: Assignment) -> None:
         folder.register(assignment.node)
     except OSError:
         os._exit(1)  # the launcher is gone
+    if assignment.gate is not None:
+        reading, writing = assignment.gate
+        os.close(writing)
+        os.read(reading, 1)
+        os.close(reading)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(STACKS_SIGNAL, file=files.stacks.open("w"), all_threads=True)
