@@ -22,6 +22,7 @@ from flyte_torchrun.launch import (
     RankError,
     SerializationError,
     launch,
+    preload,
 )
 from tests.groups import leave_group
 
@@ -421,12 +422,16 @@ def test_a_program_without_a_main_guard_runs_once(way, start_method, tmp_path):
 
 def test_a_second_launch_finds_the_server_warm_and_a_killed_server_is_replaced():
     def server():
-        return os.getppid()
+        return os.getppid(), preload.LOADED
 
-    first = launch(plan(), server).value
-    assert launch(plan(), server).value == first
-    os.kill(first, 9)
-    assert launch(plan(), server).value != first
+    first, loaded = launch(plan(), server).value
+    assert launch(plan(), server).value == (first, loaded)
+    for _ in range(3):
+        os.kill(first, 9)
+        second, loaded_again = launch(plan(), server).value
+        assert second != first
+        assert loaded_again > loaded  # the new one has torch as well
+        first, loaded = second, loaded_again
 
 
 def test_loaders_of_a_rank_work():

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import connection, forkserver
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -26,6 +26,7 @@ from flyte_torchrun.launch.timeline import Recorder
 __all__ = ["RankProcess", "Supervised", "end", "prepare", "wait", "wait_for_all"]
 
 _STARTING = threading.RLock()
+_SERVED: list[str] = []  # what the rank server loads beside torch, as it was prepared last
 _SECONDS_AFTER_SIGKILL = 10.0  # a process in uninterruptible sleep cannot be ended: then it is left
 _TRIES_AT_A_DYING_SERVER = 20
 _NO_STACKS = "(it has written nothing)"
@@ -45,7 +46,8 @@ def prepare(start_method: str, modules: tuple[str, ...]) -> None:
                 " cannot use; take 'forkserver' or 'spawn', or launch before CUDA is used"
             )
     elif start_method == "forkserver":
-        with _without_main(), _environment({preload.MODULES_VARIABLE: ",".join(modules)}):
+        _SERVED[:] = modules
+        with _without_main(), _serving():
             multiprocessing.set_forkserver_preload([preload.__name__])
             forkserver.ensure_running()
 
@@ -165,7 +167,7 @@ def _start(start_method: str, main: Callable[..., None], assignment: Any, name: 
     for remaining in reversed(range(tries)):
         process: BaseProcess = context.Process(target=main, args=(assignment,), name=name)
         try:
-            with _without_garbage_collection() if start_method == "fork" else _without_main():
+            with _STARTS[start_method]():
                 process.start()
         except (EOFError, ConnectionError):
             # The server was killed just now; multiprocessing starts another as soon as that can be seen.
@@ -243,15 +245,25 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 @contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Sets environment variables for a moment."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
+def _serving() -> Iterator[None]:
+    """Tells a rank server that is started meanwhile what to load."""
+    with _STARTING:
+        os.environ[preload.MODULES_VARIABLE] = ",".join(_SERVED)
+        try:
+            yield
+        finally:
+            os.environ.pop(preload.MODULES_VARIABLE, None)
+
+
+@contextmanager
+def _from_the_server() -> Iterator[None]:
+    """multiprocessing starts the server again here when it has died since it was prepared."""
+    with _without_main(), _serving():
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+
+
+_STARTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "fork": _without_garbage_collection,
+    "forkserver": _from_the_server,
+    "spawn": _without_main,
+}
