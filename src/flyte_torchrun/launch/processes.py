@@ -257,7 +257,7 @@ def _serving() -> Iterator[None]:
 
 @contextmanager
 def _from_the_server() -> Iterator[None]:
-    """multiprocessing starts the server again here when it has died since it was prepared."""
+    """A server that has died since it was prepared is started again by multiprocessing itself."""
     with _without_main(), _serving():
         yield
 
