@@ -3,22 +3,8 @@
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
-
-
-@pytest.fixture
-def wait_until():
-    """Waits for a condition, with a deadline."""
-
-    def wait(condition, seconds=60.0):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true"
-            time.sleep(0.02)
-
-    return wait
 
 
 @pytest.fixture

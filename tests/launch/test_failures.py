@@ -15,27 +15,13 @@ import pytest
 import torch
 
 from flyte_torchrun.launch import LaunchPlan, LaunchTimeoutError, RankError, launch
+from tests.groups import is_alive, wait_until
 
 START_METHODS = ["forkserver", "fork", "spawn"]
 
 
 def plan(start_method="forkserver", ranks=2, **settings):
     return LaunchPlan(nproc_per_node=ranks, start_method=start_method, shutdown_grace=2.0, **settings)
-
-
-def alive(pid):
-    """Whether the process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_until(condition, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)
 
 
 class OutOfDataError(KeyError):
@@ -329,7 +315,7 @@ def test_nothing_that_a_rank_started_outlives_the_group(way, start_method, tmp_p
             launch(plan(start_method), train)
     started = [int(pid) for path in tmp_path.iterdir() for pid in path.name.split("-")[1:]]
     assert started
-    wait_until(lambda: not any(map(alive, started)))
+    wait_until(lambda: not any(map(is_alive, started)))
 
 
 PROGRAM = """
@@ -393,7 +379,7 @@ def test_no_process_and_no_file_outlives_a_launcher_that_is_ended(number, where,
             assert launcher.returncode in (code, -signal.SIGINT)
         else:
             assert launcher.returncode == code, errors.decode()
-        wait_until(lambda: not any(map(alive, started)))
+        wait_until(lambda: not any(map(is_alive, started)))
         wait_until(lambda: not any(map(os.path.exists, own)))
     finally:
         if launcher.poll() is None:

@@ -24,7 +24,7 @@ from flyte_torchrun.launch import (
     launch,
     preload,
 )
-from tests.groups import leave_group
+from tests.groups import leave_group, wait_until
 
 START_METHODS = ["forkserver", "fork", "spawn"]
 NAMES = [
@@ -290,7 +290,7 @@ launch(LaunchPlan(nproc_per_node=2, preload=("touches_the_gpu",)), print)
     assert "preload: importing touches_the_gpu initialised CUDA, after which no process can be forked" in errors
 
 
-def test_the_rank_server_ends_with_its_parent_however_that_ends(program, wait_until):
+def test_the_rank_server_ends_with_its_parent_however_that_ends(program):
     text = """
 import os, sys, time
 from flyte_torchrun.launch import LaunchPlan, launch

@@ -4,13 +4,12 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
 from flyte_torchrun.launch import LaunchPlan, LaunchTimeoutError, NodeLostError, PlanError, RankError, launch
-from tests.groups import leave_group
+from tests.groups import is_alive, leave_group, wait_until
 
 
 def plan(nodes=2, ranks=2, **settings):
@@ -199,7 +198,7 @@ launch(LaunchPlan(nodes=2, nproc_per_node=2, shutdown_grace=1.0), train, sys.arg
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_nothing_outlives_the_launcher_of_several_nodes(number, program, wait_until, tmp_path):
+def test_nothing_outlives_the_launcher_of_several_nodes(number, program, tmp_path):
     folder = tmp_path / "pids"
     folder.mkdir()
     launcher = program(PROGRAM, folder)
@@ -210,13 +209,6 @@ def test_nothing_outlives_the_launcher_of_several_nodes(number, program, wait_un
     _, errors = launcher.communicate(timeout=60)
     assert launcher.returncode == -number or (number == signal.SIGINT and "KeyboardInterrupt" in errors)
     wait_until(lambda: not any(map(is_alive, pids)))
-
-
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize(
