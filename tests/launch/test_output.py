@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flyte_torchrun.launch import LaunchPlan, RankError, launch
-from flyte_torchrun.launch.output import RankOutput
+from flyte_torchrun.launch.output import ProcessOutput
 
 
 def plan(start_method="forkserver", ranks=2, **settings):
@@ -133,10 +133,10 @@ sys.stdout = None
 
 
 class Shown:
-    """A RankOutput that is written to piece by piece, and what it shows."""
+    """A ProcessOutput that is written to piece by piece, and what it shows."""
 
     def __init__(self, folder, prefix):
-        self.output = RankOutput(folder / "rank", prefix)
+        self.output = ProcessOutput(folder / "rank", prefix)
         self.stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
 
     def feed(self, pieces):

@@ -30,7 +30,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from flyte_torchrun.launch.agreement import Round
 from flyte_torchrun.launch.errors import LaunchError, LaunchTimeoutError, NodeLostError, RankError, describe_exit
 from flyte_torchrun.launch.files import RunFolder
-from flyte_torchrun.launch.output import RankOutput
+from flyte_torchrun.launch.output import ProcessOutput
 from flyte_torchrun.launch.plan import LaunchPlan, usable_cpus
 from flyte_torchrun.launch.processes import RankProcess, end, wait
 from flyte_torchrun.launch.rank import Assignment, Surroundings
@@ -126,7 +126,7 @@ class Agent(SimpleElasticAgent):
         rank, attempt, plan = worker.global_rank, self.attempt, self._plan
         files = self._folder.of_rank(attempt, rank)
         files.clear()
-        output = RankOutput(
+        output = ProcessOutput(
             files.path,
             f"[rank {rank}] ",
             is_shown=plan.log_ranks is None or rank in plan.log_ranks,

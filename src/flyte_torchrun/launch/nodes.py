@@ -25,7 +25,7 @@ from flyte_torchrun.launch.agent import is_fallout, read_error
 from flyte_torchrun.launch.errors import LaunchError, LaunchTerminatedError, NodeLostError, RankError, describe_exit
 from flyte_torchrun.launch.files import RunFolder
 from flyte_torchrun.launch.node import ending_on_signals, run_node
-from flyte_torchrun.launch.output import RankOutput
+from flyte_torchrun.launch.output import ProcessOutput
 from flyte_torchrun.launch.plan import LaunchPlan
 from flyte_torchrun.launch.processes import Supervised, end, wait, wait_for_all
 from flyte_torchrun.launch.rank import Surroundings, take_over_output
@@ -68,7 +68,7 @@ class _Outcome:
 class _Node(Supervised):
     """The process of one node, in one of its starts."""
 
-    def __init__(self, assignment: _NodeAssignment, output: RankOutput) -> None:
+    def __init__(self, assignment: _NodeAssignment, output: ProcessOutput) -> None:
         self.assignment = assignment
         self.index = assignment.plan.node_rank or 0
         super().__init__("forkserver", _run_in_process, assignment, f"node-{self.index}", output)
@@ -161,7 +161,7 @@ class _Group:
         )
         path = self._folder.of_node(index, self._starts)
         self._starts += 1
-        output = RankOutput(path, "")
+        output = ProcessOutput(path, "")
         assignment = _NodeAssignment(
             plan=plan,
             nproc=self._nproc,

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["NAMES", "RankOutput"]
+__all__ = ["NAMES", "ProcessOutput"]
 
 NAMES = ("stdout", "stderr")  # of file descriptors 1 and 2
 
@@ -96,8 +96,8 @@ class _Stream:
             self._is_shown = False  # nobody reads any more: the ranks go on
 
 
-class RankOutput:
-    """The output of one rank, from its start to its end.
+class ProcessOutput:
+    """The output of one process, from its start to its end.
 
     Args:
         pipes: where its two named pipes are made: this path with `.stdout` and `.stderr` added.

@@ -19,7 +19,7 @@ from typing import Any
 from flyte_torchrun.launch import preload
 from flyte_torchrun.launch.errors import LaunchError
 from flyte_torchrun.launch.memory import MemoryWatch
-from flyte_torchrun.launch.output import RankOutput
+from flyte_torchrun.launch.output import ProcessOutput
 from flyte_torchrun.launch.rank import STACKS_SIGNAL, Assignment, run_rank
 from flyte_torchrun.launch.timeline import Recorder
 
@@ -61,7 +61,7 @@ class Supervised:
     """
 
     def __init__(
-        self, start_method: str, main: Callable[..., None], assignment: Any, name: str, output: RankOutput
+        self, start_method: str, main: Callable[..., None], assignment: Any, name: str, output: ProcessOutput
     ) -> None:
         self.output = output
         self.started_at = time.time()
@@ -114,7 +114,7 @@ class Supervised:
 class RankProcess(Supervised):
     """The process of one rank."""
 
-    def __init__(self, assignment: Assignment, output: RankOutput) -> None:
+    def __init__(self, assignment: Assignment, output: ProcessOutput) -> None:
         self.assignment = assignment
         self._memory = MemoryWatch()
         super().__init__(assignment.start_method, run_rank, assignment, f"rank-{assignment.rank}", output)
