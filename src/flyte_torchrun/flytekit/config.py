@@ -131,8 +131,8 @@ class LaunchSettings:
 class Elastic(LaunchSettings):
     """A torchrun task: `nnodes` pods, each with `nproc_per_node` ranks.
 
-    One node (1, "1" or "1:1") runs in the task's own pod and needs no operator; more nodes become a PyTorchJob. In a local
-    call each node is a process of this machine, the fewest nodes of a range.
+    One node (1, "1" or "1:1") runs in the task's own pod and needs no operator; more nodes become a PyTorchJob.
+    In a local call each node is a process of this machine, as many as the range has at the least.
 
     Attributes:
         nnodes: number of nodes (pods), or a range "min:max"; 1 when neither it nor min_replicas/max_replicas is set.

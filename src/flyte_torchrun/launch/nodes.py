@@ -60,7 +60,6 @@ class _NodeAssignment:
 class _Outcome:
     """How a node ended."""
 
-    is_rank_zero_here: bool = False
     error: LaunchError | None = None
     timeline: tuple[TimelineEvent, ...] = ()
 
@@ -259,10 +258,10 @@ def _run_in_process(assignment: _NodeAssignment) -> None:
     assignment.surroundings.take_over({**assignment.variables, NODE_PID_VARIABLE: str(os.getpid())})
     _share_the_server()
     recorder = Recorder(node=assignment.plan.node_rank)
-    is_here, failure = False, None
+    failure = None
     try:
         with ending_on_signals(is_one_node=False, is_raised_again=False):
-            is_here = run_node(
+            run_node(
                 assignment.plan,
                 assignment.nproc,
                 assignment.folder,
@@ -275,7 +274,7 @@ def _run_in_process(assignment: _NodeAssignment) -> None:
         traceback.print_exc()
         sys.stderr.flush()
         raise
-    outcome = _Outcome(is_rank_zero_here=is_here, error=failure, timeline=recorder.timeline())
+    outcome = _Outcome(error=failure, timeline=recorder.timeline())
     part = assignment.outcome.with_suffix(".part")
     part.write_bytes(pickle.dumps(outcome))
     part.rename(assignment.outcome)
