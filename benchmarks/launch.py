@@ -133,20 +133,20 @@ def returned():
     print(f"ours in the plugin, 4 ranks / 2 ranks: {medians[4] / medians[2]:.3f}")
 
 
-def read_all(tensor, folder, ranks):
+def read_all(tensor, folder):
     """Reads the whole tensor and waits until all ranks and the measurement have."""
     total = tensor.sum().item()
-    return meet(total, folder, ranks)
+    return meet(total, folder)
 
 
-def write_all(tensor, folder, ranks):
+def write_all(tensor, folder):
     """Writes the whole tensor; each rank must see its own value alone."""
     mine = int(os.environ["RANK"]) + 1
     tensor.fill_(mine)
-    return meet(tensor.min().item() == tensor.max().item() == mine, folder, ranks)
+    return meet(tensor.min().item() == tensor.max().item() == mine, folder)
 
 
-def meet(value, folder, ranks):
+def meet(value, folder):
     Path(folder, os.environ["RANK"]).touch()
     while not Path(folder, "measured").exists():
         time.sleep(0.01)
@@ -178,9 +178,7 @@ def memory_of(function, tensor, ranks=4):
     """The memory of the tree while all ranks hold what they read or wrote, and rank 0's value."""
     with tempfile.TemporaryDirectory() as folder:
         found = []
-        thread = threading.Thread(
-            target=lambda: found.append(ours(ranks, function, tensor, folder, ranks)()), daemon=True
-        )
+        thread = threading.Thread(target=lambda: found.append(ours(ranks, function, tensor, folder)()), daemon=True)
         thread.start()
         while len(list(Path(folder).iterdir())) < ranks:
             time.sleep(0.01)

@@ -68,9 +68,10 @@ def make_rendezvous(plan: LaunchPlan, address: str) -> RendezvousHandler:
     """
     if plan.rdzv_endpoint is None:
         return _OneNode(plan.run_id)
-    # The whole run may be bound more tightly than the waiting for others.
-    join = min(plan.join_timeout, plan.timeout or plan.join_timeout)
-    configs: dict[str, Any] = {"join_timeout": max(int(join), 1), "read_timeout": max(int(plan.read_timeout), 1)}
+    configs: dict[str, Any] = {
+        "join_timeout": max(int(_join_limit(plan)), 1),
+        "read_timeout": max(int(plan.read_timeout), 1),
+    }
     configs["timeout"] = configs["join_timeout"]
     if plan.rdzv_backend == "c10d" and (host := is_host(plan)) is not None:
         configs["is_host"] = host
@@ -118,7 +119,7 @@ def local_address(plan: LaunchPlan) -> str:
     if plan.rdzv_endpoint is None:
         return "127.0.0.1"
     host, port = split_endpoint(plan.rdzv_endpoint)
-    limit = min(plan.join_timeout, plan.timeout or plan.join_timeout)
+    limit = _join_limit(plan)
     start = time.monotonic()
     next_line = start + _SECONDS_BETWEEN_LINES
     pause, longest_pause = _SECONDS_BETWEEN_TRIES
@@ -145,6 +146,11 @@ def local_address(plan: LaunchPlan) -> str:
                 next_line += _SECONDS_BETWEEN_LINES
             time.sleep(pause)
             pause = min(2 * pause, longest_pause)
+
+
+def _join_limit(plan: LaunchPlan) -> float:
+    """Seconds to wait for others: the whole run may be bound more tightly than that."""
+    return min(plan.join_timeout, plan.timeout or plan.join_timeout)
 
 
 def _reach(plan: LaunchPlan, host: str, port: int) -> str:
