@@ -10,7 +10,7 @@ from typing import Any
 from flyte_torchrun.launch.errors import LaunchError, RankError, TorchNotInstalledError, with_own_type
 from flyte_torchrun.launch.files import RunFolder, load, save
 from flyte_torchrun.launch.plan import LaunchPlan, resolve_nproc
-from flyte_torchrun.launch.processes import prepare
+from flyte_torchrun.launch.processes import prepare, say_idle
 from flyte_torchrun.launch.timeline import Recorder, TimelineEvent
 
 __all__ = ["LaunchResult", "launch"]
@@ -84,6 +84,8 @@ def launch(plan: LaunchPlan, function: Callable[..., Any], /, *args: Any, **kwar
             if isinstance(error, RankError):
                 raise with_own_type(error) from error.__cause__
             raise
+        finally:
+            say_idle()
     return LaunchResult(value=value, is_rank_zero_here=is_here, timeline=recorder.timeline())
 
 

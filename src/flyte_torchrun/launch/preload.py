@@ -13,6 +13,8 @@ import tempfile
 import time
 from collections.abc import Iterable
 
+from flyte_torchrun.launch import huge_pages
+
 __all__ = ["ERROR", "LOADED", "MODULES_VARIABLE", "load"]
 
 MODULES_VARIABLE = "FLYTE_TORCHRUN_PRELOAD"
@@ -62,4 +64,5 @@ if MODULES_VARIABLE in os.environ:
         _read_once()
     gc.collect()
     gc.freeze()
+    huge_pages.install()
     LOADED = (_START, time.time())
