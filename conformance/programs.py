@@ -99,7 +99,10 @@ DEFINITIONS = {
     version: Program(
         "apiextensions-v0.31",
         "crd",
-        argument=(f"github.com/kubeflow/training-operator@v{version}", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),
+        argument=(
+            f"github.com/kubeflow/training-operator@v{version}",
+            "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+        ),
     )
     for version in OPERATORS
 }

@@ -76,12 +76,9 @@ def syntax_error(text: str) -> str | None:
 
 def _literal_error(text: str, literal: str) -> str | None:
     for index, expected in enumerate(literal):
-        if index >= len(text):
-            return "unexpected end of JSON input"
-        if text[index] != expected:
-            return (
-                f"invalid character {_character(text[index])} in literal {literal} (expecting {_character(expected)})"
-            )
+        if text[index : index + 1] != expected:
+            where = f"in literal {literal} (expecting {_character(expected)})"
+            return f"invalid character {_character(text[index : index + 1])} {where}"
     return _after(text[len(literal) :])
 
 
@@ -113,9 +110,7 @@ def _digits(text: str, position: int) -> int:
 
 
 def _end_or(where: str, text: str, position: int) -> str:
-    if position >= len(text):
-        return "unexpected end of JSON input"
-    return f"invalid character {_character(text[position])} {where}"
+    return f"invalid character {_character(text[position : position + 1])} {where}"
 
 
 def _after(rest: str) -> str | None:
@@ -124,7 +119,8 @@ def _after(rest: str) -> str | None:
 
 
 def _character(character: str) -> str:
-    byte = character.encode()[0]  # the scanner sees bytes
-    if character in ("'", '"'):
-        return {"'": r"'\''", '"': "'\"'"}[character]
-    return f"'{character}'" if character.isascii() else f"'{chr(byte)}'"
+    """As Go shows it; the scanner sees bytes, and a space where the text ends too early."""
+    shown = chr((character or " ").encode()[0])
+    if shown in ("'", '"'):
+        return {"'": r"'\''", '"': "'\"'"}[shown]
+    return f"'{quoted(shown)[1:-1]}'"

@@ -14,7 +14,8 @@ from flyte_torchrun.backend.errors import ReaderError
 from flyte_torchrun.backend.platform import Overrides, PlatformDefaults
 from flyte_torchrun.backend.quantity import QuantityError, parse_quantity
 from flyte_torchrun.backend.resources import ResourceRequirements, from_kubernetes, from_task
-from flyte_torchrun.schema import Reader
+from flyte_torchrun.backend.structs import struct_to_json
+from flyte_torchrun.schema import InitContainers, Reader
 
 __all__ = ["PodMaker", "PodTemplate"]
 
@@ -119,7 +120,7 @@ class PodMaker:
             raise ReaderError(
                 "Pod tasks with task type version > 1 should specify their target as a K8sPod with a defined pod spec"
             )
-        spec = json_format.MessageToDict(target.pod_spec)
+        spec = struct_to_json(target.pod_spec)
         containers = spec.get("containers")
         if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
             raise ReaderError(
@@ -129,8 +130,10 @@ class PodMaker:
         if primary is None:
             given = " ".join(f"{key}:{value}" for key, value in sorted(self.template.config.items()))
             raise ReaderError(f"invalid TaskSpecification, config missing [{_PRIMARY_KEY}] key in [map[{given}]]")
-        for container in containers:
+        for container in [*containers, *spec.get("initContainers", ())]:
             container.setdefault("name", "")
+            for key in [key for key, value in container.items() if key != "name" and value in ("", [], None)]:
+                del container[key]
             try:
                 container["resources"] = from_kubernetes(container.get("resources") or {})
             except QuantityError as error:
@@ -159,18 +162,16 @@ class PodMaker:
 
     def _decorate(self, pod: PodTemplate, above: ResourceRequirements, kind: str) -> None:
         platform = self.platform_resources()
+        added = self._variables() * (2 if self.reader.decorates_containers_twice and kind == "container" else 1)
+        for container in pod.spec.get("initContainers", ()):
+            treatment = self.reader.init_containers
+            if treatment is InitContainers.LEFT:
+                container["resources"] = container["resources"].to_kubernetes()
+            else:
+                is_merged = treatment is InitContainers.MERGED
+                self._decorate_container(container, added, above if is_merged else None, platform)
         for container in pod.spec["containers"]:
-            is_primary = container["name"] == pod.primary
-            for key in ("command", "args"):
-                container[key] = [self._filled_in(text) for text in container.get(key) or ()]
-            added = self._variables() * (2 if self.reader.decorates_containers_twice and kind == "container" else 1)
-            container["env"] = [*(container.get("env") or ()), *copy.deepcopy(added)]
-            own: ResourceRequirements = container["resources"]
-            own = (own.merged(above) if is_primary else own).filled(platform, assigns=is_primary)
-            container["resources"] = own.to_kubernetes()
-            for key in ("command", "args", "env"):
-                if not container[key]:
-                    del container[key]
+            self._decorate_container(container, added, above if container["name"] == pod.primary else None, platform)
         if not pod.primary_containers():
             raise ReaderError(f"invalid TaskSpecification, primary container [{pod.primary}] not defined")
         pod.spec.setdefault("restartPolicy", "Never")
@@ -181,6 +182,25 @@ class PodMaker:
         self._apply_extended_resources(pod)
         if self.reader.reads_image_override and self.overrides.container_image:
             pod.primary_containers()[0]["image"] = self.overrides.container_image
+
+    def _decorate_container(
+        self,
+        container: dict[str, Any],
+        added: list[dict[str, Any]],
+        above: ResourceRequirements | None,
+        platform: ResourceRequirements,
+    ) -> None:
+        """Fills in its command, adds the variables, and corrects its resources; None: nothing is laid over them."""
+        for key in ("command", "args"):
+            container[key] = [self._filled_in(text) for text in container.get(key) or ()]
+        container["env"] = [*(container.get("env") or ()), *copy.deepcopy(added)]
+        own: ResourceRequirements = container["resources"]
+        own = own.gpu_named() if self.reader.names_gpu_first else own
+        own = (own if above is None else own.merged(above)).filled(platform, assigns=above is not None)
+        container["resources"] = (own.without_storage() if self.reader.has_storage else own).to_kubernetes()
+        for key in ("image", "command", "args", "env"):
+            if not container.get(key):
+                container.pop(key, None)
 
     def _filled_in(self, text: str) -> str:
         """A command's word with what stands for `{{.input}}` and the like."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from flyte_torchrun.backend.jsonpb import JsonError, Payload, read_payload
 from flyte_torchrun.backend.pod import PodMaker, PodTemplate
 from flyte_torchrun.backend.quantity import QuantityError
 from flyte_torchrun.backend.resources import ResourceRequirements, from_task
+from flyte_torchrun.backend.structs import struct_to_json
 from flyte_torchrun.schema import Reader, ReplicaResources, ZeroWorkers
 from flyte_torchrun.schema.messages import Enumeration, schema_of
 
@@ -102,7 +102,7 @@ class _Job:
 
     def _payload(self, version: int) -> Payload:
         template = self.maker.template
-        custom = _struct_to_json(template.custom) if template.HasField("custom") else None
+        custom = struct_to_json(template.custom) if template.HasField("custom") else None
         try:
             if custom is None:
                 raise JsonError("nil Struct Object passed")
@@ -143,7 +143,7 @@ class _Job:
         return spec
 
     def _replicas_of_version_0(self, values: Mapping[str, Any], pod: PodTemplate | None) -> dict[str, Any]:
-        pod = pod or self._pod()
+        pod = pod or self._pod_of(None, "", "")
         master = 1 if self.reader.sets_master_replicas else None
         return {
             "Master": self._spec(pod, master, "Never"),
@@ -214,12 +214,15 @@ class _Job:
         enum: Enumeration = self.schema.enums[f"{self.schema.package}.core.Resources.ResourceName"]
         return {number: name for name, number in enum.numbers.items()}
 
-    def _pod_of(self, replica: _Replica, role: str, path: str) -> PodTemplate:
+    def _pod_of(self, replica: _Replica | None, role: str, path: str) -> PodTemplate:
         """A pod in whose making the replica's resources go."""
         try:
-            return self._pod(self._above(replica, path))
+            return self._pod(None if replica is None else self._above(replica, path))
         except ReaderError as error:
-            raise ReaderError(f"Unable to create {role.lower()} replica spec: [{error}]") from error
+            if not self.reader.names_role_in_errors:
+                raise
+            what = f"{role.lower()} replica spec".strip()
+            raise ReaderError(f"Unable to create {what}: [{error}]") from error
 
     def _above(self, replica: _Replica, path: str) -> ResourceRequirements | None:
         resources, rule = replica.resources, self.reader.replica_resources
@@ -307,21 +310,3 @@ def _copied(value: Any) -> Any:
 
 def _copy_of(pod: PodTemplate) -> PodTemplate:
     return PodTemplate(_copied(pod.metadata), _copied(pod.spec), pod.primary)
-
-
-def _struct_to_json(struct: Any) -> dict[str, Any]:
-    return {key: _value_to_json(value) for key, value in struct.fields.items()}
-
-
-def _value_to_json(value: Any) -> Any:
-    kind = value.WhichOneof("kind")
-    if kind == "struct_value":
-        return _struct_to_json(value.struct_value)
-    if kind == "list_value":
-        return [_value_to_json(item) for item in value.list_value.values]
-    if kind is None:
-        raise JsonError("nil Value")
-    if kind == "null_value":
-        return None
-    number = getattr(value, kind)
-    return int(number) if kind == "number_value" and math.isfinite(number) and number.is_integer() else number

@@ -28,6 +28,18 @@ class ResourceRequirements:
         """The same with another's values laid over it, name by name."""
         return ResourceRequirements({**self.requests, **above.requests}, {**self.limits, **above.limits})
 
+    def gpu_named(self) -> ResourceRequirements:
+        """The same with `gpu`, Flyte's short name, as Kubernetes calls it."""
+        return ResourceRequirements(_gpu_named(self.requests), _gpu_named(self.limits))
+
+    def without_storage(self) -> ResourceRequirements:
+        """The same without `storage`."""
+        sides = (
+            {name: amount for name, amount in side.items() if name != "storage"}
+            for side in (self.requests, self.limits)
+        )
+        return ResourceRequirements(*sides)
+
     def filled(self, platform: ResourceRequirements, *, assigns: bool) -> ResourceRequirements:
         """As the platform corrects it: cpu and memory always, storage and gpu where they are asked for.
 
@@ -36,7 +48,7 @@ class ResourceRequirements:
             assigns: whether what is unset gets a value: the request the limit or the default, the limit the request.
                 Else it is 0.
         """
-        result = ResourceRequirements(_gpu_named(self.requests), _gpu_named(self.limits))
+        result = self.gpu_named()
         asked = result.requests.keys() | result.limits.keys()
         for name in ("cpu", "memory", *(name for name in ("ephemeral-storage", _GPU) if name in asked)):
             request, limit = result.requests.get(name, _ZERO), result.limits.get(name, _ZERO)
@@ -58,7 +70,6 @@ class ResourceRequirements:
 
 
 def _gpu_named(amounts: Amounts) -> Amounts:
-    """`gpu` is Flyte's short name."""
     named = {name: amount for name, amount in amounts.items() if name != "gpu"}
     return {**named, _GPU: amounts["gpu"]} if "gpu" in amounts else named
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from flyte_torchrun.schema.releases import newest, selected
 
-__all__ = ["READERS", "Reader", "ReplicaResources", "ZeroWorkers", "reader_of", "readers_in"]
+__all__ = ["READERS", "InitContainers", "Reader", "ReplicaResources", "ZeroWorkers", "reader_of", "readers_in"]
 
 
 class ZeroWorkers(enum.Enum):
@@ -23,6 +23,14 @@ class ZeroWorkers(enum.Enum):
     ZERO_REFUSED = "0 is refused, a negative number is kept"
     REFUSED = "0 and less is refused"
     LEFT_OUT = "the job has no Worker, at 0 and less"
+
+
+class InitContainers(enum.Enum):
+    """What becomes of the init containers of a k8s_pod."""
+
+    LEFT = "nothing is added to them"
+    IN_RANGE = "they get variables, and are kept within the platform's limits"
+    MERGED = "they get variables, and the resources that the primary container is given, too"
 
 
 class ReplicaResources(enum.Enum):
@@ -55,12 +63,15 @@ class Reader:
         sets_master_replicas: whether the Master's replicas are set to 1; else they are unset.
         takes_pods: whether a task whose target is a k8s_pod is taken.
         renames_primary_of_pods: whether the primary container of such a pod is called pytorch.
+        init_containers: what becomes of the init containers of such a pod; run with 1.9 and 1.16.8 only.
         reads_execution_environment: whether the execution's variables are set.
         decorates_containers_twice: whether the variables of the execution are appended twice to a container target.
         adds_execution_metadata: whether default and execution labels and annotations reach the replicas' pods.
         labels_the_job: whether the pod's labels and annotations are on the PyTorchJob, too.
         replica_resources: what a replica's `resources` do.
         resources_error: the words before the error of a quantity that cannot be read.
+        names_gpu_first: whether a pod's resource `gpu` is renamed before anything is laid over it; run with 1.9 and
+            1.16.8 only.
         has_storage: whether STORAGE becomes the Kubernetes resource `storage`; else it is dropped.
         task_resources_are_overrides: whether the task's own container resources come as with_overrides.
         has_platform_resources: whether the platform's defaults and limits apply; else the plugin's own configuration.
@@ -88,12 +99,14 @@ class Reader:
     sets_master_replicas: bool = False
     takes_pods: bool = False
     renames_primary_of_pods: bool = False
+    init_containers: InitContainers = InitContainers.LEFT
     reads_execution_environment: bool = True
     decorates_containers_twice: bool = False
     adds_execution_metadata: bool = False
     labels_the_job: bool = False
     replica_resources: ReplicaResources = ReplicaResources.UNKNOWN
     resources_error: str = ""
+    names_gpu_first: bool = False
     has_storage: bool = True
     task_resources_are_overrides: bool = False
     has_platform_resources: bool = True
@@ -199,7 +212,14 @@ _R5A = replace(
     has_storage=False,
 )
 _R5B = replace(_R5A, name="R5b", first="1.11.0", last="1.12.1-rc0", reads_image_override=True)
-_R6A = replace(_R5B, name="R6a", first="1.13.0-rc0", last="1.13.3", schema="flyteidl-1.13.0")
+_R6A = replace(
+    _R5B,
+    name="R6a",
+    first="1.13.0-rc0",
+    last="1.13.3",
+    schema="flyteidl-1.13.0",
+    init_containers=InitContainers.IN_RANGE,
+)
 _R6B = replace(_R6A, name="R6b", first="1.14.0", last="1.14.0", worker_variables=("_F_WN", "_F_DES"))
 _R6C = replace(_R6B, name="R6c", first="1.14.1", last="1.14.1", worker_variables=("_F_WN",))
 _R7 = replace(
@@ -213,12 +233,22 @@ _R9A = replace(
     last="1.16.3",
     replica_resources=ReplicaResources.MERGE_FILLED_UNLESS_EMPTY,
 )
-_R9B = replace(_R9A, name="R9b", first="1.16.4", last="1.16.8", has_internal_names=False)
+_R9B = replace(
+    _R9A,
+    name="R9b",
+    first="1.16.4",
+    last="1.16.8",
+    has_internal_names=False,
+    names_gpu_first=True,
+    init_containers=InitContainers.MERGED,
+)
 _R11A = replace(
     _R9A,
     name="R11a",
     first="2.0.24",
     last="2.0.40",
+    names_gpu_first=True,
+    init_containers=InitContainers.MERGED,
     plugin="Flyte 2's executor",
     schema="flyteidl2-2.0.53",
     zero_workers=ZeroWorkers.REFUSED,
