@@ -133,3 +133,8 @@ def _locked(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+if __name__ == "__main__":
+    for program in (*READERS.values(), *OPERATORS.values(), DEFINITIONS["1.9.3"]):
+        program.build()

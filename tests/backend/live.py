@@ -143,21 +143,29 @@ def smaller(value):
                 yield [*value[:index], less, *value[index + 1 :]]
 
 
-def shrunk(case, differs):
+def shrunk(case, differs, answer):
     """The smallest case found that still differs.
 
     Args:
         case: JSON.
         differs: says of a list of cases which of them do.
+        answer: fails for what is no case any more, after something was taken out.
     """
     while True:
-        candidates = list(itertools.islice(smaller(case), 400))
-        found = next(
-            (less for less, is_different in zip(candidates, differs(candidates), strict=True) if is_different), None
-        )
-        if found is None:
+        candidates = [less for less in itertools.islice(smaller(case), 1000) if is_case(less, answer)]
+        found = itertools.compress(candidates, differs(candidates))
+        if (less := next(found, None)) is None:
             return case
-        case = found
+        case = less
+
+
+def is_case(value, answer):
+    try:
+        context_of(value) if "template" in value else None
+        answer(value)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+    return True
 
 
 def shown(value):

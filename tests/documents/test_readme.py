@@ -13,7 +13,7 @@ def blocks(root):
 
 def test_the_examples_run_and_print_what_the_comments_say(root, tmp_path):
     examples = blocks(root)
-    assert [len(printed) for _, printed in examples] == [1, 0, 3]
+    assert [len(printed) for _, printed in examples] == [1, 0, 4, 3]
     for code, printed in examples:
         (tmp_path / "example.py").write_text(code)
         done = subprocess.run(
