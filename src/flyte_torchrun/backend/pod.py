@@ -11,7 +11,9 @@ from typing import Any
 from google.protobuf import json_format
 
 from flyte_torchrun.backend.errors import ReaderError
+from flyte_torchrun.backend.jsonpb import JsonError
 from flyte_torchrun.backend.platform import Overrides, PlatformDefaults
+from flyte_torchrun.backend.podshape import without_null, wrong_kinds
 from flyte_torchrun.backend.quantity import QuantityError, parse_quantity
 from flyte_torchrun.backend.resources import ResourceRequirements, from_kubernetes, from_task
 from flyte_torchrun.backend.structs import struct_to_json
@@ -120,24 +122,26 @@ class PodMaker:
             raise ReaderError(
                 "Pod tasks with task type version > 1 should specify their target as a K8sPod with a defined pod spec"
             )
-        spec = struct_to_json(target.pod_spec)
-        containers = spec.get("containers")
-        if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
-            raise ReaderError(
-                f"Unable to unmarshal task k8s pod [{target.pod_spec}], Err: [containers: no list of objects]"
-            )
+        try:
+            spec = struct_to_json(target.pod_spec)
+        except JsonError as error:
+            raise ReaderError(f"Unable to unmarshal task k8s pod, Err: [{error}]") from error
+        if wrong := next(wrong_kinds(spec), None):
+            raise _unreadable_pod(spec, wrong)
+        spec = without_null(spec)
+        containers = spec.setdefault("containers", [])
         primary = self.template.config.get(_PRIMARY_KEY)
         if primary is None:
             given = " ".join(f"{key}:{value}" for key, value in sorted(self.template.config.items()))
             raise ReaderError(f"invalid TaskSpecification, config missing [{_PRIMARY_KEY}] key in [map[{given}]]")
         for container in [*containers, *spec.get("initContainers", ())]:
             container.setdefault("name", "")
-            for key in [key for key, value in container.items() if key != "name" and value in ("", [], None)]:
+            for key in [key for key, value in container.items() if key != "name" and value in ("", [])]:
                 del container[key]
             try:
                 container["resources"] = from_kubernetes(container.get("resources") or {})
             except QuantityError as error:
-                raise ReaderError(f"Unable to unmarshal task k8s pod [{target.pod_spec}], Err: [{error}]") from error
+                raise _unreadable_pod(spec, str(error)) from error
         metadata = {"annotations": dict(target.metadata.annotations), "labels": dict(target.metadata.labels)}
         return PodTemplate(metadata, spec, primary)
 
@@ -275,6 +279,10 @@ class PodMaker:
             _tolerate(pod, partition, size)
             if self.reader.labels_partition and (slices := re.match(r"\d+", size)):
                 pod.metadata["labels"]["platform.union.ai/gpu-partition-slices"] = slices[0]
+
+
+def _unreadable_pod(spec: Mapping[str, Any], why: str) -> ReaderError:
+    return ReaderError(f"Unable to unmarshal task k8s pod [{spec}], Err: [{why}]")
 
 
 def _require_node(pod: PodTemplate, label: str, value: str | None) -> None:

@@ -101,11 +101,11 @@ class _Job:
         self.notes.append(Note(path, effect, text))
 
     def _payload(self, version: int) -> Payload:
-        template = self.maker.template
-        custom = struct_to_json(template.custom) if template.HasField("custom") else None
+        template, custom = self.maker.template, None
         try:
-            if custom is None:
+            if not template.HasField("custom"):
                 raise JsonError("nil Struct Object passed")
+            custom = struct_to_json(template.custom)
             return read_payload(custom, self.schema, version)
         except JsonError as error:
             shown = "" if custom is None else json_text(custom)
