@@ -59,7 +59,7 @@ ensure_browser() {
 
 # The environment for work on the project: its extras, its tests' tools, and the project itself, editable.
 development_environment() {
-  environment .venv constraints/development.txt --group dev --group peer --editable '.[flytekit,torch]'
+  environment .venv constraints/development.txt --group dev --group peer --editable '.[cli,flytekit,torch]'
   export PATH=$PWD/.venv/bin:$PATH
   unset PYTHONPATH
 }

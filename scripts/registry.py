@@ -1,12 +1,17 @@
 """Takes the messages of distributed PyTorch tasks out of released flyteidl and flyteidl2 wheels.
 
-`scripts/registry.py FOLDER...`: each folder holds an unpacked wheel; writes the descriptor sets that differ, named by
-the first release that has them, to src/flyte_torchrun/schema/descriptors.
+`scripts/registry.py FOLDER`: the folder holds wheels, such as `pip download --no-deps flyteidl==1.5.1` gets; writes the
+descriptor sets that differ, each named by the first release that has it, and which releases have which, to
+src/flyte_torchrun/schema/descriptors.
 """
 
 import ast
+import json
 import re
+import shutil
 import sys
+import tempfile
+import zipfile
 from pathlib import Path
 
 from google.protobuf import descriptor_pb2
@@ -59,23 +64,50 @@ def serialized(module):
     raise SystemExit(f"{module} holds no file descriptor")
 
 
-def version(folder):
-    metadata = next(folder.glob("flyteidl*.dist-info")) / "METADATA"
-    return re.search(r"^Version: (.*)$", metadata.read_text(), re.MULTILINE)[1]
+def release(wheel):
+    """The wheel's distribution and release, and the number to sort it by."""
+    distribution, number = wheel.name.split("-")[:2]
+    parts = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:(a|b|rc|\.post)(\d+))?", number)
+    stage = {"a": 0, "b": 1, "rc": 2, None: 3, ".post": 4}[parts[4]]
+    return distribution, number, (*map(int, parts.groups()[:3]), stage, int(parts[5] or 0))
 
 
-def main(folders):
-    written = {}
-    for folder in map(Path, folders):
-        for package in ("flyteidl", "flyteidl2"):
-            if (folder / package).is_dir():
-                content = descriptor_set(folder, package).SerializeToString(deterministic=True)
-                if content not in written:
-                    written[content] = f"{package}-{version(folder)}.binpb"
-    for content, name in written.items():
-        (TARGET / name).write_bytes(content)
-        print(name, len(content))
+def unpacked(wheel):
+    """The generated modules that matter, in a folder of their own."""
+    folder = Path(tempfile.mkdtemp())
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if any(name.endswith(f"/{file}_pb2.py") for file in FILES):
+                archive.extract(name, folder)
+    return folder
+
+
+def schemas(wheels):
+    """Each state of the messages, with the releases that have it, oldest first."""
+    found = {}
+    for wheel in sorted(wheels, key=lambda wheel: (release(wheel)[0], release(wheel)[2])):
+        distribution, number, _ = release(wheel)
+        folder = unpacked(wheel)
+        try:
+            content = descriptor_set(folder, distribution)
+        finally:
+            shutil.rmtree(folder)
+        if any(message.name == "DistributedPyTorchTrainingTask" for file in content.file for message in file.message_type):
+            found.setdefault(content.SerializeToString(deterministic=True), []).append((distribution, number))
+    return found
+
+
+def main(folder):
+    names = {}
+    for content, releases in schemas(Path(folder).glob("*.whl")).items():
+        distribution, first = releases[0]
+        name = f"{distribution}-{first}"
+        (TARGET / f"{name}.binpb").write_bytes(content)
+        names[name] = [number for _, number in releases]
+        print(name, len(content), "bytes,", len(releases), "releases, to", releases[-1][1])
+    lines = [f"  {json.dumps(name)}: {json.dumps(releases)}" for name, releases in names.items()]
+    (TARGET / "releases.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1])

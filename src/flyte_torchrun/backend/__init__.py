@@ -7,6 +7,6 @@ held against the real Go code (`conformance/`).
 from flyte_torchrun.backend.operator import Pod
 from flyte_torchrun.backend.platform import Overrides, PlatformDefaults
 from flyte_torchrun.backend.reader import Note
-from flyte_torchrun.backend.render import Refusal, Rendering, render, render_all
+from flyte_torchrun.backend.render import Refusal, Rendering, as_message, render, render_all
 
-__all__ = ["Note", "Overrides", "PlatformDefaults", "Pod", "Refusal", "Rendering", "render", "render_all"]
+__all__ = ["Note", "Overrides", "PlatformDefaults", "Pod", "Refusal", "Rendering", "as_message", "render", "render_all"]

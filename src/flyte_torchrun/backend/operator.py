@@ -238,7 +238,7 @@ def deleted_next(job: Mapping[str, Any]) -> list[str]:
     return [
         f"{job['metadata']['name']}-{role.lower()}-0"
         for role, spec in sorted(job["spec"]["pytorchReplicaSpecs"].items())
-        if spec["replicas"] < 1
+        if spec.get("replicas", 1) < 1
     ]
 
 
@@ -250,7 +250,7 @@ def _pod(job: Mapping[str, Any], operator: Operator, role: str, index: int) -> P
     rank = (index + (role == "Worker")) if has_master else None
     variables = _variables(job, operator, rank)
     for container in template["spec"]["containers"]:
-        container["env"] = [*container.get("env", ()), *copy.deepcopy(variables)]
+        container["env"] = [*container.get("env", ()), *map(dict, variables)]
     template["spec"]["restartPolicy"] = spec["restartPolicy"]
     if has_master and role == "Worker":
         command = operator.waits_for_master.format(master=f"{name}-master-0")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -197,7 +196,7 @@ class PodMaker:
         """Fills in its command, adds the variables, and corrects its resources; None: nothing is laid over them."""
         for key in ("command", "args"):
             container[key] = [self._filled_in(text) for text in container.get(key) or ()]
-        container["env"] = [*(container.get("env") or ()), *copy.deepcopy(added)]
+        container["env"] = [*(container.get("env") or ()), *added]
         own: ResourceRequirements = container["resources"]
         own = own.gpu_named() if self.reader.names_gpu_first else own
         own = (own if above is None else own.merged(above)).filled(platform, assigns=above is not None)

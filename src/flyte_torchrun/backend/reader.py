@@ -112,9 +112,8 @@ class _Job:
             raise ReaderError(f"invalid TaskSpecification [{shown}], Err: [{error}]") from error
 
     def _note_unknown(self, payload: Payload, version: int) -> None:
-        message = self.schema.payload(version).full_name
         for path in payload.unknown:
-            self._note(path, "dropped", f"{message} of {self.schema.name} does not know it")
+            self._note(path, "dropped", f"the release's message of version {version} does not know it")
         for path in payload.hidden:
             self._note(path, "dropped", "the same key in camelCase is read")
         if not self.reader.is_version_read and self.maker.template.task_type_version:

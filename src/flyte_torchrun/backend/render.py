@@ -23,7 +23,7 @@ from flyte_torchrun.backend.pod import PodMaker
 from flyte_torchrun.backend.reader import CONTAINER_NAME, Note, build_job
 from flyte_torchrun.schema import Operator, Reader, operator_of, operators_in, reader_of, readers_in, release_in
 
-__all__ = ["Refusal", "Rendering", "render", "render_all"]
+__all__ = ["Refusal", "Rendering", "as_message", "render", "render_all"]
 
 _TASK_TYPE = "pytorch"
 _DEFAULTS = PlatformDefaults()
@@ -147,7 +147,7 @@ def render(
     """
     reader, release = reader_of(flyte)
     record, operator_release = operator_of(operator)
-    return _Made(_template(template), reader, platform, overrides).rendering(release, record, operator_release)
+    return _Made(as_message(template), reader, platform, overrides).rendering(release, record, operator_release)
 
 
 def render_all(
@@ -157,6 +157,7 @@ def render_all(
     operator: str = ">=1.5",
     platform: PlatformDefaults = _DEFAULTS,
     overrides: Overrides = _NO_OVERRIDES,
+    has_pods: bool = True,
 ) -> list[Rendering]:
     """What becomes of a task on each reader and each operator in two ranges, oldest first.
 
@@ -166,17 +167,18 @@ def render_all(
         operator: the same.
         platform: what the administrator has set.
         overrides: what the execution adds.
+        has_pods: whether the pods are made; else it is only said whether they would be.
 
     Raises:
         ReleaseError: no known release is in a range.
         TypeError: the template is none.
     """
-    message = _template(template)
+    message = as_message(template)
     found = []
     for reader in readers_in(flyte):
         made = _Made(message, reader, platform, overrides)
         found += [
-            made.rendering(release_in(reader, flyte), record, release_in(record, operator))
+            made.rendering(release_in(reader, flyte), record, release_in(record, operator), has_pods=has_pods)
             for record in operators_in(operator)
         ]
     return found
@@ -205,18 +207,18 @@ class _Made:
         except ReaderError as error:
             self.refusal = Refusal("reader", error.code, (str(error),))
 
-    def rendering(self, flyte: str, operator: Operator, release: str) -> Rendering:
+    def rendering(self, flyte: str, operator: Operator, release: str, *, has_pods: bool = True) -> Rendering:
         """With one operator."""
         said: dict[str, Any] = {}
         if self.pod is not None:
             said = {"pods": (self.pod,), "pod_count": 1}
         elif self.job is not None:
-            said = _operated(self.job, operator)
+            said = _operated(self.job, operator, _MOST_PODS if has_pods else 0)
         values: dict[str, Any] = {"pods": (), "pod_count": 0, "refusal": self.refusal, **said}
         return Rendering(flyte=flyte, reader=self.reader, operator=release, job=self.job, notes=self.notes, **values)
 
 
-def _operated(job: dict[str, Any], operator: Operator) -> dict[str, Any]:
+def _operated(job: dict[str, Any], operator: Operator, most_pods: int) -> dict[str, Any]:
     """What the API server and the operator make of a job."""
     if refused := refusals_of_definition(job, operator):
         return {"refusal": Refusal("api server", "Invalid", tuple(refused))}
@@ -225,15 +227,18 @@ def _operated(job: dict[str, Any], operator: Operator) -> dict[str, Any]:
         if not goes_on(operator):
             return {"refusal": Refusal("operator", None, tuple(refused)), "warnings": tuple(warnings)}
         warnings += refused
-    completed = with_defaults(job, operator)
-    try:
-        pods = tuple(make_pods(completed, operator, range(_MOST_PODS)))
-    except ValueError as error:
-        return {"refusal": Refusal("operator", None, (str(error),)), "warnings": tuple(warnings)}
+    completed: Mapping[str, Any] = job
+    pods: tuple[Pod, ...] = ()
+    if most_pods or refused:  # only a job that is wrong can fail here
+        completed = with_defaults(job, operator)
+        try:
+            pods = tuple(make_pods(completed, operator, range(most_pods or 1)))[:most_pods]
+        except ValueError as error:
+            return {"refusal": Refusal("operator", None, (str(error),)), "warnings": tuple(warnings)}
     specs = completed["spec"]["pytorchReplicaSpecs"].values()
     return {
         "pods": pods,
-        "pod_count": sum(max(spec["replicas"], 1) for spec in specs),
+        "pod_count": sum(max(spec.get("replicas", 1), 1) for spec in specs),
         "warnings": tuple(warnings),
         "deleted_next": tuple(deleted_next(completed)),
     }
@@ -246,8 +251,12 @@ def _plain_pod(maker: PodMaker) -> Pod:
     return Pod(name=name, role="", index=0, node_rank=None, spec=made.spec, **metadata)
 
 
-def _template(template: Any) -> Any:
-    """As a message."""
+def as_message(template: Any) -> Any:
+    """A template as a message of flyteidl or flyteidl2.
+
+    Raises:
+        TypeError: it is none.
+    """
     from flyteidl.core import tasks_pb2
     from google.protobuf import json_format
 

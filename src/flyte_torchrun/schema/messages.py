@@ -1,18 +1,21 @@
 """The messages of distributed PyTorch tasks as each release of flyteidl has them.
 
-The descriptor sets in `descriptors/` were taken out of the released wheels by `scripts/registry.py`; each is named by
-the first release that has it.
+The descriptor sets in `descriptors/` were taken out of all wheels on PyPI by `scripts/registry.py`; each is named by
+the first release that has it, and `releases.json` lists the others.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-__all__ = ["Enumeration", "FieldType", "Message", "Schema", "schema_of"]
+from flyte_torchrun.schema.releases import ReleaseError
+
+__all__ = ["Enumeration", "FieldType", "Message", "Schema", "known_schemas", "schema_of", "schema_of_release"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Schema:
     """One state of the schema.
 
     Attributes:
-        name: the first release that has it, such as `flyteidl-1.13.0`.
+        name: the first release on PyPI that has it, such as `flyteidl-1.13.0`.
         package: `flyteidl` or `flyteidl2`.
         messages: by full name.
         enums: by full name.
@@ -76,6 +79,28 @@ class Schema:
         """
         folder = "plugins.kubeflow" if version else "plugins"
         return self.messages[f"{self.package}.{folder}.DistributedPyTorchTrainingTask"]
+
+
+@functools.cache
+def known_schemas() -> Mapping[str, tuple[str, ...]]:
+    """Each state of the schema by its name, with the releases on PyPI that have it, oldest first."""
+    text = (resources.files(__package__) / "descriptors" / "releases.json").read_text()
+    return {name: tuple(releases) for name, releases in json.loads(text).items()}
+
+
+def schema_of_release(text: str) -> Schema:
+    """The schema of a release of flyteidl, such as `1.16.8`, or of flyteidl2, such as `flyteidl2-2.0.53`.
+
+    Raises:
+        ReleaseError: no release on PyPI is called so, or it lacks these messages.
+    """
+    distribution, _, number = text.rpartition("-")
+    distribution = distribution or ("flyteidl2" if text.startswith("2.") else "flyteidl")
+    for name, releases in known_schemas().items():
+        if name.rpartition("-")[0] == distribution and number.removeprefix("v") in releases:
+            return schema_of(name)
+    spans = ", ".join(f"{name.rpartition('-')[0]} {known[0]} to {known[-1]}" for name, known in known_schemas().items())
+    raise ReleaseError(f"schema: {text!r} is not known; allowed: releases on PyPI: {spans}")
 
 
 @functools.cache

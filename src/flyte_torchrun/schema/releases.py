@@ -182,6 +182,7 @@ def _split(condition: str, text: str) -> tuple[str, str]:
     return "", condition
 
 
+@functools.lru_cache(maxsize=1024)
 def _parse(text: str) -> tuple[Release, int]:
     """The release, and how many of its three numbers were written."""
     match = _RELEASE.fullmatch(text.strip()) if isinstance(text, str) else None
