@@ -16,40 +16,16 @@ from pathlib import Path
 
 from google.protobuf import descriptor_pb2
 
+from flyte_torchrun.schema.normal import FILES, normal
+
 TARGET = Path(__file__).parents[1] / "src" / "flyte_torchrun" / "schema" / "descriptors"
-FILES = ("core/tasks", "plugins/common", "plugins/pytorch", "plugins/kubeflow/common", "plugins/kubeflow/pytorch")
 
 
 def descriptor_set(folder, package):
-    """The files that hold these messages, without what they do not need; None where there are none."""
-    found = []
-    for name in FILES:
-        module = folder / package / f"{name}_pb2.py"
-        if module.exists():
-            file = descriptor_pb2.FileDescriptorProto.FromString(serialized(module))
-            found.append(only_resources(file) if name == "core/tasks" else file)
-            for message in found[-1].message_type:
-                write_json_names(message)
-    known = {file.name for file in found}
-    for file in found:
-        file.ClearField("options")  # what code is made of it, and where, says nothing about the messages
-        assert set(file.dependency) <= known, (file.name, file.dependency)
-    return descriptor_pb2.FileDescriptorSet(file=found)
-
-
-def write_json_names(message):
-    """Older generators left them out where they follow from the name."""
-    for field in message.field:
-        field.json_name = field.json_name or re.sub("_(.)", lambda match: match[1].upper(), field.name)
-    for nested in message.nested_type:
-        write_json_names(nested)
-
-
-def only_resources(file):
-    """core/tasks.proto holds more than a replica's resources; that is what is kept."""
-    kept = descriptor_pb2.FileDescriptorProto(name=file.name, package=file.package, syntax=file.syntax)
-    kept.message_type.extend(message for message in file.message_type if message.name == "Resources")
-    return kept
+    """The files that hold these messages."""
+    modules = [folder / package / f"{name}_pb2.py" for name in FILES]
+    files = [descriptor_pb2.FileDescriptorProto.FromString(serialized(module)) for module in modules if module.exists()]
+    return normal(files, package)
 
 
 def serialized(module):
@@ -92,7 +68,9 @@ def schemas(wheels):
             content = descriptor_set(folder, distribution)
         finally:
             shutil.rmtree(folder)
-        if any(message.name == "DistributedPyTorchTrainingTask" for file in content.file for message in file.message_type):
+        if any(
+            message.name == "DistributedPyTorchTrainingTask" for file in content.file for message in file.message_type
+        ):
             found.setdefault(content.SerializeToString(deterministic=True), []).append((distribution, number))
     return found
 

@@ -12,7 +12,7 @@ from flyte_torchrun.backend.quantity import QuantityError, parse_quantity
 from flyte_torchrun.compat.advice import advice_for
 from flyte_torchrun.compat.intent import Expectation, Intent, intent_of
 from flyte_torchrun.compat.mend import mend_for
-from flyte_torchrun.schema import OPERATORS, READERS, operators_in, readers_in
+from flyte_torchrun.schema import OPERATORS, READERS, operators_in, readers_in, spans
 
 __all__ = ["Finding", "Report", "Verdict", "check"]
 
@@ -53,11 +53,11 @@ class Finding:
     @property
     def releases(self) -> str:
         """The releases that it holds for, in words."""
-        spans = _spans([(reader.name, reader.first, reader.last) for reader in READERS], self.flyte)
-        words = f"Flyte {spans}"
+        words = spans([(reader.name, reader.first, reader.last) for reader in READERS], self.flyte)
+        words = f"Flyte {words}"
         if self.operators:
             known = [(operator.first, operator.first, operator.last) for operator in OPERATORS]
-            words += f" with operator {_spans(known, self.operators)}"
+            words += f" with operator {spans(known, self.operators)}"
         return words
 
     def __str__(self) -> str:
@@ -240,18 +240,3 @@ def _said(finding: Finding) -> tuple[Any, ...]:
 def _general(reason: str) -> str:
     """A reason without what differs by release and says nothing: the names of packages and schemas."""
     return reason.replace("flyteidl2", "flyteidl").replace(".kubeflow.RestartPolicy", ".RestartPolicy")
-
-
-def _spans(known: list[tuple[str, str, str]], names: tuple[str, ...]) -> str:
-    """Releases in a row as one span."""
-    spans: list[list[str]] = []
-    previous = -2
-    for index, (name, first, last) in enumerate(known):
-        if name not in names:
-            continue
-        if index == previous + 1 and first.split(".")[0] == spans[-1][1].split(".")[0]:
-            spans[-1][1] = last
-        else:
-            spans.append([first, last])
-        previous = index
-    return ", ".join(first if first == last else f"{first} to {last}" for first, last in spans)

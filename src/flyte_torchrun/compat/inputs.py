@@ -6,6 +6,8 @@ bounded, in bytes and in depth.
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import io
 import json
 import os
@@ -27,6 +29,7 @@ _LARGEST_FILE = 64 * 2**20
 _LARGEST_PACKAGE = 1024 * 2**20
 _MOST_MEMBERS = 200_000
 _DEEPEST = 100
+_GZIP = b"\x1f\x8b"
 _TEXTS = (".json", ".yaml", ".yml")
 _PACKAGES = (".tgz", ".tar.gz", ".tar")
 # Where a message that holds task templates holds them: TaskTemplate itself, TaskSpec and CompiledTask, TaskClosure,
@@ -109,7 +112,7 @@ def _bounded(file: IO[bytes], source: str) -> bytes:
 
 
 def _from_bytes(source: str, content: bytes) -> Iterator[Found]:
-    if content[:2] == b"\x1f\x8b":
+    if content[:2] == _GZIP:
         yield from _from_package(source, content)
         return
     if source.endswith(_TEXTS) or (not source.endswith(".pb") and _looks_like_text(content)):
@@ -127,9 +130,14 @@ def _from_package(source: str, content: bytes | None = None) -> Iterator[Found]:
     """A tar file, compressed or not; links and other special members are passed over, since nothing is unpacked."""
     total = 0
     try:
-        with tarfile.open(
-            source if content is None else None, "r|*", io.BytesIO(content) if content else None
-        ) as package:
+        with contextlib.ExitStack() as stack:
+            opened: Any = io.BytesIO(content) if content is not None else Path(source).open("rb")  # noqa: SIM115
+            file = stack.enter_context(opened)
+            magic = file.read(2)
+            file.seek(0)
+            if magic == _GZIP:
+                file = stack.enter_context(gzip.GzipFile(fileobj=file))
+            package = stack.enter_context(tarfile.open(fileobj=file, mode="r|"))
             for number, member in enumerate(package):
                 if number >= _MOST_MEMBERS:
                     raise InputError(f"{source}: more than {_MOST_MEMBERS} members")
@@ -138,10 +146,10 @@ def _from_package(source: str, content: bytes | None = None) -> Iterator[Found]:
                     raise InputError(f"{source}: unpacks to more than {_LARGEST_PACKAGE // 2**20} MiB")
                 if not member.isfile() or not member.name.endswith((".pb", *_TEXTS)):
                     continue
-                file = package.extractfile(member)
-                if file is not None:
+                part = package.extractfile(member)
+                if part is not None:
                     where = f"{source}:{member.name}"
-                    data = _bounded(file, where)
+                    data = _bounded(part, where)
                     if member.name.endswith(_TEXTS):
                         yield from _from_text(where, data)
                     else:

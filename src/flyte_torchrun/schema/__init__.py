@@ -10,7 +10,7 @@ from flyte_torchrun.schema.readers import (
     reader_of,
     readers_in,
 )
-from flyte_torchrun.schema.releases import Release, ReleaseError, ReleaseRange, release_in
+from flyte_torchrun.schema.releases import Release, ReleaseError, ReleaseRange, release_in, spans
 
 __all__ = [
     "OPERATORS",
@@ -29,4 +29,5 @@ __all__ = [
     "reader_of",
     "readers_in",
     "release_in",
+    "spans",
 ]

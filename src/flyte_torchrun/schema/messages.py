@@ -64,12 +64,16 @@ class Schema:
         package: `flyteidl` or `flyteidl2`.
         messages: by full name.
         enums: by full name.
+        files: the full names of each file's messages and enums.
+        serialized: the descriptor set, as a message.
     """
 
     name: str
     package: str
     messages: Mapping[str, Message]
     enums: Mapping[str, Enumeration]
+    files: Mapping[str, tuple[str, ...]]
+    serialized: bytes
 
     def payload(self, version: int) -> Message:
         """The message that a task template of that task_type_version holds.
@@ -115,9 +119,12 @@ def schema_of(name: str) -> Schema:
     content = (resources.files(__package__) / "descriptors" / f"{name}.binpb").read_bytes()
     messages: dict[str, Message] = {}
     enums: dict[str, Enumeration] = {}
+    files: dict[str, tuple[str, ...]] = {}
     for file in descriptor_pb2.FileDescriptorSet.FromString(content).file:
+        before = {*messages, *enums}
         _collect(file, file.package, messages, enums)
-    return Schema(name, name.partition("-")[0], messages, enums)
+        files[file.name] = tuple(name for name in (*messages, *enums) if name not in before)
+    return Schema(name, name.partition("-")[0], messages, enums, files, content)
 
 
 def _collect(scope: Any, prefix: str, messages: dict[str, Message], enums: dict[str, Enumeration]) -> None:

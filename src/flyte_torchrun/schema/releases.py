@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-__all__ = ["Release", "ReleaseError", "ReleaseRange", "newest", "release_in", "selected"]
+__all__ = ["Release", "ReleaseError", "ReleaseRange", "newest", "release_in", "selected", "spans"]
 
 _RELEASE = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:[-.]?(alpha|a|beta|b|rc)\.?(\d+))?")
 _STAGES = {"a": 0, "alpha": 0, "b": 1, "beta": 1, "rc": 2}
@@ -171,6 +171,26 @@ def newest(records: Sequence[Record], text: str, what: str) -> tuple[Record, str
     """
     record = selected(records, text, what)[-1]
     return record, release_in(record, text)
+
+
+def spans(known: Sequence[tuple[str, str, str]], names: Collection[str]) -> str:
+    """Releases in words, those in a row as one span.
+
+    Args:
+        known: name, first and last release of all records, oldest first.
+        names: which of them.
+    """
+    found: list[list[str]] = []
+    previous = -2
+    for index, (name, first, last) in enumerate(known):
+        if name not in names:
+            continue
+        if index == previous + 1 and Release.parse(first).major == Release.parse(found[-1][1]).major:
+            found[-1][1] = last
+        else:
+            found.append([first, last])
+        previous = index
+    return ", ".join(first if first == last else f"{first} to {last}" for first, last in found)
 
 
 def _split(condition: str, text: str) -> tuple[str, str]:
