@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from flyte_torchrun.compat import InputError
-from flyte_torchrun.compat.breaking import breaking
+from flyte_torchrun.compat.breaking import breaking, image_of
 from flyte_torchrun.schema.messages import schema_of_release
 
 
@@ -94,6 +94,23 @@ def test_the_released_schema_breaks_nothing_and_an_addition_neither():
 
     assert breaking(mutated(lambda files: None), "1.16.8") == []
     assert breaking(mutated(add), "1.16.8") == []
+
+
+def test_a_folder_of_sources_is_an_image_too(tmp_path):
+    for package in ("flyteidl/core/tasks", "flyteidl/plugins/common", "flyteidl/plugins/kubeflow/common"):
+        file = tmp_path / f"{package}.proto"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f'syntax = "proto3"; package {package.rpartition("/")[0].replace("/", ".")};')
+    (tmp_path / "flyteidl" / "service.proto").write_text('syntax = "proto3"; import "not/here.proto";')
+    found = breaking(image_of(tmp_path), "1.16.8")
+    assert "ENUM_NO_DELETE" in {each.rule for each in found}
+    (tmp_path / "flyteidl/plugins/common.proto").write_text('syntax = "proto3"; import "not/here.proto";')
+    with pytest.raises(InputError, match=r"buf: flyteidl/plugins/common.proto:1:20:imported file does not exist"):
+        image_of(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for path, words in (("empty", "no .proto file below flyteidl/plugins"), ("none", "none: No such file")):
+        with pytest.raises(InputError, match=words):
+            image_of(tmp_path / path)
 
 
 def test_what_is_no_image_is_an_error():

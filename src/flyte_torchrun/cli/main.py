@@ -346,19 +346,20 @@ def _lines_of(schema: Any) -> list[str]:
 
 
 @schema_group.command("breaking")
-@click.argument("image", type=click.Path(exists=True, dir_okay=False))
+@click.argument("image", type=click.Path(exists=True))
 @click.option("--against", default="1.16.8", show_default=True, metavar="RELEASE", help="The released schema.")
 def schema_breaking(image: str, against: str) -> None:
     """Say what a changed schema breaks, and for whom: readers, writers, wheels.
 
-    IMAGE is a descriptor set, as `buf build -o image.binpb` or `protoc --include_imports -o image.binpb` makes one.
+    IMAGE is a folder of .proto files, or a descriptor set as `buf build -o image.binpb` or
+    `protoc --include_imports -o image.binpb` makes one.
     Exit code: 0 nothing, 1 something, 2 it cannot be read.
 
     \b
     flyte-torchrun schema breaking image.binpb --against 1.16.8
     """
-    from flyte_torchrun.compat.breaking import breaking
+    from flyte_torchrun.compat.breaking import breaking, image_of
 
-    found = breaking(Path(image).read_bytes(), against)
+    found = breaking(image_of(Path(image)), against)
     click.echo("\n".join(map(str, found)) or f"nothing that {against} has is broken")
     sys.exit(bool(found))

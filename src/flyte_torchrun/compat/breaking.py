@@ -22,10 +22,10 @@ from flyte_torchrun.schema.messages import Schema, known_schemas, schema_of, sch
 from flyte_torchrun.schema.normal import normal
 from flyte_torchrun.schema.writers import WRITERS
 
-__all__ = ["Break", "breaking"]
+__all__ = ["Break", "breaking", "image_of"]
 
-# Names count as much as numbers: the payload travels as JSON.
-_POLICY = json.dumps({"version": "v2", "breaking": {"use": ["FILE", "WIRE_JSON"]}})
+# Names count as much as numbers, since the payload travels as JSON, and files too, since modules are imported.
+_POLICY = json.dumps({"version": "v2", "breaking": {"use": ["FILE"]}})
 _FOUND_SOMETHING = 100  # buf's exit code
 _QUOTED = re.compile(r'"([^"]+)"')
 _MEANING = {
@@ -95,17 +95,51 @@ def breaking(image: bytes, against: str) -> list[Break]:
     return [_explained(found, released) for found in _buf(new, released)]
 
 
-def _buf(new: Any, released: Schema) -> Iterator[dict[str, Any]]:
+def image_of(path: Path) -> bytes:
+    """The image in a file, or of a folder of `.proto` files (the root that their imports start from).
+
+    Raises:
+        InputError: it cannot be read, or buf cannot build it.
+    """
+    try:
+        if path.is_file():
+            return path.read_bytes()
+        sources = [source for source in sorted(path.rglob("*.proto")) if source.is_file()]
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder, "protos")
+            for source in sources:
+                copy = root / source.relative_to(path)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, copy)
+            ours = [
+                str(plugins) for plugins in (root / "flyteidl/plugins", root / "flyteidl2/plugins") if plugins.is_dir()
+            ]
+            if not ours:
+                raise InputError(f"{path}: no .proto file below flyteidl/plugins or flyteidl2/plugins is in it")
+            image = Path(folder, "image.binpb")
+            limits = [argument for plugins in ours for argument in ("--path", plugins)]
+            done = _run("build", str(root), "-o", str(image), *limits)
+            if done.returncode:
+                raise InputError(f"{path}: buf: {done.stdout.strip() or done.stderr.strip()}".replace(f"{root}/", ""))
+            return image.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     buf = shutil.which("buf") or shutil.which("buf", path=str(Path(sys.executable).parent))
     if buf is None:
         raise InputError("buf is needed, and is not installed: pip install buf-bin")
+    return subprocess.run([buf, *arguments], capture_output=True, text=True, check=False)
+
+
+def _buf(new: Any, released: Schema) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         paths = {"new": Path(folder, "new.binpb"), "old": Path(folder, "old.binpb")}
         paths["new"].write_bytes(new.SerializeToString(deterministic=True))
         paths["old"].write_bytes(released.serialized)
-        command = [buf, "breaking", str(paths["new"]), "--against", str(paths["old"])]
-        command += ["--config", _POLICY, "--error-format", "json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        compared = (str(paths["new"]), "--against", str(paths["old"]))
+        done = _run("breaking", *compared, "--config", _POLICY, "--error-format", "json")
     if done.returncode not in (0, _FOUND_SOMETHING):
         raise InputError(f"buf: {done.stderr.strip()}")
     for line in dict.fromkeys(done.stdout.splitlines()):
@@ -114,7 +148,7 @@ def _buf(new: Any, released: Schema) -> Iterator[dict[str, Any]]:
 
 def _explained(found: dict[str, Any], released: Schema) -> Break:
     rule, message = found["type"], found["message"]
-    element = _element(message, released)
+    element = _element(message, found.get("path", ""), released)
     meanings = (text for name, text in _MEANING.items() if name in rule)
     return Break(
         rule=rule,
@@ -126,19 +160,20 @@ def _explained(found: dict[str, Any], released: Schema) -> Break:
     )
 
 
-def _element(message: str, released: Schema) -> set[str]:
-    """What buf's words are about: `Message.field`, or the name of an enum."""
+def _element(message: str, file: str, released: Schema) -> set[str]:
+    """What buf's words about a file are about: `Message.field`, or the name of an enum.
+
+    The words name a message or an enum, and a field by its number: the name in them may be the new one.
+    """
     quoted = set(_QUOTED.findall(message))
-    names = {name for file in quoted & released.files.keys() for name in released.files[file]}
+    names = {name for each in quoted & released.files.keys() for name in released.files[each]}
+    names |= {name for name in released.files.get(file, ()) if _is_named(name, quoted)}
     found = set()
-    for full_name, known in released.messages.items():
-        if full_name in names or _is_named(full_name, quoted):
-            short = full_name.rpartition(".")[2]
-            fields = {each.name for each in known.fields}
-            found |= {f"{short}.{field}" for field in (fields & quoted or fields)}
-    for full_name, enum in released.enums.items():
-        if full_name in names or _is_named(full_name, quoted) or quoted & enum.numbers.keys():
-            found.add(full_name.rpartition(".")[2])
+    for full_name in names & released.messages.keys():
+        fields = released.messages[full_name].fields
+        named = [field for field in fields if str(field.number) in quoted]
+        found |= {f"{full_name.rpartition('.')[2]}.{field.name}" for field in named or fields}
+    found |= {name.rpartition(".")[2] for name in names & released.enums.keys()}
     return found
 
 

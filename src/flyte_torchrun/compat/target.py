@@ -14,7 +14,7 @@ from flyte_torchrun.contract import (
     Resources,
     ValidationError,
 )
-from flyte_torchrun.schema import ReplicaResources, readers_in
+from flyte_torchrun.schema import Reader, ReplicaResources, readers_in
 
 __all__ = ["LossError", "LossWarning", "for_target", "to_template"]
 
@@ -83,17 +83,22 @@ def for_target(template: Any, target: str) -> tuple[Any, tuple[Finding, ...]]:
     task = DistributedPyTorchTrainingTask.from_template(template, allow_violations=True)
     result: Any = type(template)()
     result.CopyFrom(template)
-    wipes = any(reader.replica_resources is ReplicaResources.REPLACE_OR_WIPE for reader in readers)
-    own = Resources.from_proto(template.container.resources) if template.HasField("container") else None
-    meant = _plainly(task, own if wipes else None)
-    needs_version_0 = any(not reader.is_version_read for reader in readers)
     try:
-        result = meant.to_template(result, version=0 if needs_version_0 else 1, task_type=template.type)
+        if all(reader.is_version_read for reader in readers):
+            result = _plainly(task, _given(template, readers)).to_template(result, version=1, task_type=template.type)
+        else:
+            result = _plainly(task, None).to_template(result, version=0, task_type=template.type)
     except ValidationError:  # version 0 has no place for it: then the check below says what is lost
-        result = meant.to_template(result, version=1, task_type=template.type)
+        result = _plainly(task, None).to_template(result, version=1, task_type=template.type)
     report = check(result, flyte=releases)
     lost = tuple(finding for finding in report.findings if finding.verdict > Verdict.ADVICE and not finding.operators)
     return result, lost
+
+
+def _given(template: Any, readers: tuple[Reader, ...]) -> Resources | None:
+    """What a replica that asks for nothing has to ask for: the task's own resources, where a reader would wipe them."""
+    wipes = any(reader.replica_resources is ReplicaResources.REPLACE_OR_WIPE for reader in readers)
+    return Resources.from_proto(template.container.resources) if wipes and template.HasField("container") else None
 
 
 def _plainly(task: DistributedPyTorchTrainingTask, own: Resources | None) -> DistributedPyTorchTrainingTask:

@@ -32,6 +32,7 @@ class FieldType:
 
     Attributes:
         name: its name in the schema.
+        number: its number on the wire.
         json_name: its name in JSON.
         kind: `int32`, `string`, `enum` or `message`.
         is_repeated: whether it is a list.
@@ -40,6 +41,7 @@ class FieldType:
     """
 
     name: str
+    number: int
     json_name: str
     kind: str
     is_repeated: bool
@@ -144,6 +146,7 @@ _REPEATED = 3  # FieldDescriptorProto.Label
 def _field(field: Any) -> FieldType:
     return FieldType(
         name=field.name,
+        number=field.number,
         json_name=field.json_name,
         kind=_KINDS[field.type],
         is_repeated=field.label == _REPEATED,
