@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flyte_torchrun.compat import Finding, Report, Verdict
 
-__all__ = ["FORMATS", "Checked", "table"]
+__all__ = ["FORMATS", "Checked", "in_one_line", "table"]
 
 Checked = tuple[str, str, Report]  # where it was, the task's name, and what was found
 
@@ -95,37 +96,84 @@ FORMATS = {"json": as_json, "sarif": as_sarif, "github": as_github}
 
 
 def table(source: str, name: str, report: Report, console: Any) -> None:
-    """For people: releases by fields, then each finding with its mend."""
+    """For people: fields by releases, then each finding with its mend."""
     from rich.table import Table
     from rich.text import Text
 
     heading = Text(f"{name} ", style="bold").append(f"({source})", style="dim")
     console.print(heading.append(f": {report.verdict}", style=_COLORS[report.verdict]))
-    findings = [finding for finding in report.findings if finding.verdict is not Verdict.ADVICE]
-    if findings:
-        paths = list(dict.fromkeys(finding.path for finding in findings))
-        shown = Table("Flyte", *paths, box=None, pad_edge=False, header_style="dim")
-        for reader in report.readers:
-            cells = [_cell(findings, reader, path) for path in paths]
-            shown.add_row(_releases(reader), *(Text(str(cell), style=_COLORS[cell]) for cell in cells))
+    paths = list(dict.fromkeys(each.path for each in report.findings if each.verdict is not Verdict.ADVICE))
+    if paths:
+        columns = list(_columns(report, paths))
+        shown = Table("", *(each for each, _ in columns), box=None, pad_edge=False, header_style="dim")
+        for index, path in enumerate(paths):
+            shown.add_row(path, *(_colored(cells[index]) for _, cells in columns))
         console.print(shown)
-    for finding in report.findings:
-        text = Text(f"  {finding.verdict} ", style=_COLORS[finding.verdict])
-        text.append(f"{finding.path} ", style="bold").append(f"by {finding.releases}: {finding.reason}")
-        if finding.mend:
-            text.append(f"\n    mend: {finding.mend}", style="green")
+        if any(cell.endswith("*") for _, cells in columns for cell in cells):
+            console.print("* with some operators only", style="dim")
+    for findings in _grouped(report.findings):
+        first = findings[0]
+        text = Text(f"  {first.verdict} ", style=_COLORS[first.verdict])
+        text.append(", ".join(finding.path for finding in findings), style="bold")
+        text.append(f" by {first.releases}: {first.reason}")
+        if first.mend:
+            text.append(f"\n    mend: {first.mend}", style="green")
         console.print(text)
 
 
-def _releases(reader: str) -> str:
-    from flyte_torchrun.schema import READERS
+def _columns(report: Report, paths: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Neighbouring readers with the same verdicts, in words, with a verdict for each path."""
+    cells = {reader: [_cell(report, reader, path) for path in paths] for reader in report.readers}
+    for verdicts, readers in itertools.groupby(report.readers, cells.__getitem__):
+        yield releases_of(readers), verdicts
 
-    [record] = [each for each in READERS if each.name == reader]
-    return record.first if record.first == record.last else f"{record.first} to {record.last}"
 
-
-def _cell(findings: list[Finding], reader: str, path: str) -> Verdict:
-    return max(
-        (finding.verdict for finding in findings if finding.path == path and reader in finding.flyte),
-        default=Verdict.HONOURED,
+def _cell(report: Report, reader: str, path: str) -> str:
+    """The verdict on a path; `-` where the whole task is gone with every operator."""
+    found = [finding for finding in report.findings if finding.path in (path, "task") and reader in finding.flyte]
+    of_path = [finding for finding in found if finding.path == path]
+    if path != "task" and any(
+        each.verdict >= Verdict.DROPPED and not each.operators for each in found if each not in of_path
+    ):
+        return "-"
+    worst = max((finding.verdict for finding in of_path), default=Verdict.HONOURED)
+    by_all = any(
+        finding.verdict is worst and (not finding.operators or len(finding.operators) == len(report.operators))
+        for finding in of_path
     )
+    return str(worst) if by_all or worst is Verdict.HONOURED else f"{worst}*"
+
+
+def _colored(cell: str) -> Any:
+    from rich.text import Text
+
+    verdict = cell.rstrip("*").upper()
+    return Text(cell, style=_COLORS[Verdict[verdict]] if verdict in Verdict.__members__ else "dim")
+
+
+def _grouped(findings: tuple[Finding, ...]) -> list[list[Finding]]:
+    """Findings that differ in their paths alone, together."""
+    groups: dict[Any, list[Finding]] = {}
+    for finding in findings:
+        key = (finding.verdict, finding.flyte, finding.operators, finding.reason, finding.mend)
+        groups.setdefault(key, []).append(finding)
+    return list(groups.values())
+
+
+def releases_of(readers: Iterable[str]) -> str:
+    """The releases of some readers, in words."""
+    from flyte_torchrun.schema import READERS, spans
+
+    return spans([(reader.name, reader.first, reader.last) for reader in READERS], set(readers))
+
+
+def in_one_line(report: Report) -> str:
+    """Which releases do what, such as `honoured by Flyte 1.8.0 to 1.16.8; rejected by Flyte 1.0.0`."""
+    by_verdict: dict[Verdict, list[str]] = {}
+    for reader in report.readers:
+        by_verdict.setdefault(report.verdict_of(reader), []).append(reader)
+    parts = []
+    for verdict in sorted(by_verdict):
+        said = "honoured, with advice," if verdict is Verdict.ADVICE else str(verdict)
+        parts.append(f"{said} by Flyte {releases_of(by_verdict[verdict])}")
+    return "; ".join(parts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -178,6 +177,7 @@ def inspect_command(path: str) -> None:
     \b
     flyte-torchrun inspect flyte-package.tgz
     """
+    from flyte_torchrun.cli.formats import in_one_line
     from flyte_torchrun.compat.writers import writer_of
     from flyte_torchrun.contract import ContractError, DistributedPyTorchTrainingTask
 
@@ -193,10 +193,7 @@ def inspect_command(path: str) -> None:
             continue
         writer, certainty = writer_of(template)
         click.echo(f"  {task!r}\n  written by {writer} ({certainty})")
-        counts = [
-            f"{sum(each.verdict is verdict for each in report.findings)} {verdict}" for verdict in Verdict if verdict
-        ]
-        click.echo(f"  findings over all releases: {', '.join(counts)}")
+        click.echo(f"  {in_one_line(report)}")
 
 
 @main.command("render")
@@ -243,40 +240,37 @@ def diff_command(path: str, flyte: tuple[str, str], operator: tuple[str, str]) -
 @main.command("convert")
 @_PATH
 @click.option("--target", required=True, metavar="RELEASES", help="The releases that have to read it, such as '>=1.6'.")
-@click.option(
-    "--output", "-o", required=True, type=click.Path(dir_okay=False), help="Where to write it (.pb or .json)."
-)
+@click.option("--output", "-o", required=True, type=click.Path(dir_okay=False), help="Where to write it.")
 @click.option("--lossy", is_flag=True, help="Write it, also where a field is lost, and say so.")
 def convert_command(path: str, target: str, output: str, *, lossy: bool) -> None:
-    """Write a task so that all releases of a range read it, or say what would be lost.
+    """Write the tasks of a file so that all releases of a range read them, or say what would be lost.
+
+    The output is what the input is: a package stays a package, a message a message.
+    Exit code: 0 it is written, 1 it is not since something would be lost, 2 the input cannot be read.
 
     \b
-    flyte-torchrun convert task.pb --target '>=1.6' -o task-old.pb
+    flyte-torchrun convert flyte-package.tgz --target '>=1.6' -o flyte-package-old.tgz
     """
-    from google.protobuf import json_format
+    from flyte_torchrun.compat.convert import convert
 
-    from flyte_torchrun.compat.target import for_target
-
-    found = list(_templates(path))
-    if len(found) != 1:
-        raise BadUse(f"{path}: {len(found)} tasks are in it, convert takes one")
-    template, findings = for_target(found[0].template, target)
-    for finding in findings:
-        click.echo(str(finding), err=True)
-    if findings and not lossy:
-        raise BadUse(f"{path}: not written, since {len(findings)} things would be lost; --lossy writes it all the same")
-    text = output.endswith(".json")
-    content = json_format.MessageToJson(template).encode() if text else template.SerializeToString(deterministic=True)
+    content, written = convert(path, target, sys.stdin.buffer)
+    lost = [(found, finding) for found, findings in written for finding in findings]
+    for found, finding in lost:
+        click.echo(f"{found.name} ({found.source}): {finding}", err=True)
+    if lost and not lossy:
+        click.echo(f"{output} is not written, since this would be lost; --lossy writes it all the same", err=True)
+        sys.exit(1)
     _write(Path(output), content)
 
 
 def _write(path: Path, content: bytes) -> None:
     """The whole file or nothing."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(content)
-        Path(file.name).replace(path)
+        part.write_bytes(content)
+        part.replace(path)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise BadUse(f"{path}: cannot be written: {error.strerror or error}") from error
 
 

@@ -102,7 +102,7 @@ def image_of(path: Path) -> bytes:
         InputError: it cannot be read, or buf cannot build it.
     """
     try:
-        if path.is_file():
+        if not path.is_dir():
             return path.read_bytes()
         sources = [source for source in sorted(path.rglob("*.proto")) if source.is_file()]
         with tempfile.TemporaryDirectory() as folder:

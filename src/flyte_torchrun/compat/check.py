@@ -127,7 +127,7 @@ def check(
     for index, reader in enumerate(readers):
         of_reader = renderings[index * len(operators) : (index + 1) * len(operators)]
         found += _of_job(of_reader[0], intent, reader)
-        found += _of_operators(of_reader, operators, reader)
+        found += _of_operators(of_reader, operators, intent, reader)
     found += [
         Finding(path=path, verdict=Verdict.ADVICE, flyte=tuple(readers), reason=reason, mend=mend)
         for path, reason, mend in advice_for(intent, settings["overrides"])  # type: ignore[arg-type]
@@ -187,7 +187,7 @@ def _same(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def _of_operators(renderings: list[Rendering], operators: list[str], reader: str) -> Iterator[Finding]:
+def _of_operators(renderings: list[Rendering], operators: list[str], intent: Intent, reader: str) -> Iterator[Finding]:
     """What the API server and the operators say to the reader's job."""
     for rendering, operator in zip(renderings, operators, strict=True):
         refusal = rendering.refusal
@@ -199,7 +199,7 @@ def _of_operators(renderings: list[Rendering], operators: list[str], reader: str
                 flyte=(reader,),
                 operators=(operator,),
                 reason=reason,
-                mend=mend_for("task", rendering, None, reason),
+                mend=mend_for("task", rendering, intent, reason),
             )
         if rendering.deleted_next:
             yield Finding(
@@ -208,7 +208,7 @@ def _of_operators(renderings: list[Rendering], operators: list[str], reader: str
                 flyte=(reader,),
                 operators=(operator,),
                 reason=f"{', '.join(rendering.deleted_next)} is made and deleted over and over",
-                mend=mend_for("task", rendering, None, "deleted"),
+                mend=mend_for("task", rendering, intent, "deleted"),
             )
 
 

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
@@ -28,12 +28,13 @@ __all__ = ["Found", "InputError", "templates_in"]
 _LARGEST_FILE = 64 * 2**20
 _LARGEST_PACKAGE = 1024 * 2**20
 _MOST_MEMBERS = 200_000
-_DEEPEST = 100
-_GZIP = b"\x1f\x8b"
-_TEXTS = (".json", ".yaml", ".yml")
-_PACKAGES = (".tgz", ".tar.gz", ".tar")
+DEEPEST = 100
+GZIP = b"\x1f\x8b"
+TEXTS = (".json", ".yaml", ".yml")
+PACKAGES = (".tgz", ".tar.gz", ".tar")
 # Where a message that holds task templates holds them: TaskTemplate itself, TaskSpec and CompiledTask, TaskClosure,
 # admin's Task, and a compiled workflow's closure. Numbers of flyteidl's fields.
+KEYS = ("template", "compiledTask", "compiled_task", "closure", "tasks", "items")  # the same in JSON
 _PLACES: tuple[tuple[int, ...], ...] = ((), (1,), (1, 1), (2, 1, 1), (3, 1))
 
 
@@ -67,7 +68,7 @@ def templates_in(path: str | os.PathLike[str], stdin: IO[bytes] | None = None) -
     """
     name = os.fspath(path)
     if name == "-":
-        found = _from_bytes("standard input", _bounded(stdin or io.BytesIO(), "standard input"))
+        found = _from_bytes("standard input", bounded(stdin or io.BytesIO(), "standard input"))
     elif Path(name).is_dir():
         found = _from_folder(Path(name))
     else:
@@ -82,29 +83,29 @@ def templates_in(path: str | os.PathLike[str], stdin: IO[bytes] | None = None) -
 
 def _from_folder(folder: Path) -> Iterator[Found]:
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name.endswith((".pb", *_TEXTS, *_PACKAGES)):
+        if path.is_file() and path.name.endswith((".pb", *TEXTS, *PACKAGES)):
             try:
                 yield from _from_file(path)
             except InputError as error:
                 # A folder has other things, too: texts that are something else are left out, messages are not.
-                if path.name.endswith(_TEXTS) and "no task template" in str(error):
+                if path.name.endswith(TEXTS) and "no task template" in str(error):
                     continue
                 raise
 
 
 def _from_file(path: Path) -> Iterator[Found]:
     try:
-        if path.name.endswith(_PACKAGES):
-            yield from _from_package(str(path))
-            return
         with path.open("rb") as file:
-            content = _bounded(file, str(path))
+            if path.name.endswith(PACKAGES):
+                yield from _from_package(str(path), file)
+                return
+            content = bounded(file, str(path))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     yield from _from_bytes(str(path), content)
 
 
-def _bounded(file: IO[bytes], source: str) -> bytes:
+def bounded(file: IO[bytes], source: str) -> bytes:
     content = file.read(_LARGEST_FILE + 1)
     if len(content) > _LARGEST_FILE:
         raise InputError(f"{source}: larger than {_LARGEST_FILE // 2**20} MiB")
@@ -112,13 +113,17 @@ def _bounded(file: IO[bytes], source: str) -> bytes:
 
 
 def _from_bytes(source: str, content: bytes) -> Iterator[Found]:
-    if content[:2] == _GZIP:
-        yield from _from_package(source, content)
-        return
-    if source.endswith(_TEXTS) or (not source.endswith(".pb") and _looks_like_text(content)):
+    if content[:2] == GZIP:
+        yield from _from_package(source, io.BytesIO(content))
+    elif is_text(source, content):
         yield from _from_text(source, content)
-        return
-    yield from _from_message(source, content, is_required=True)
+    else:
+        yield from _from_message(source, content, is_required=True)
+
+
+def is_text(source: str, content: bytes) -> bool:
+    """Whether a file holds JSON or YAML, by its name, else by how it begins."""
+    return source.endswith(TEXTS) or (not source.endswith(".pb") and _looks_like_text(content))
 
 
 def _looks_like_text(content: bytes) -> bool:
@@ -126,17 +131,32 @@ def _looks_like_text(content: bytes) -> bool:
     return head[:1] in (b"{", b"[") or (bool(head) and all(byte >= 32 or byte in b"\t\r\n" for byte in head))
 
 
-def _from_package(source: str, content: bytes | None = None) -> Iterator[Found]:
-    """A tar file, compressed or not; links and other special members are passed over, since nothing is unpacked."""
+def _from_package(source: str, file: IO[bytes]) -> Iterator[Found]:
+    for member, content in members_of(source, file):
+        where = f"{source}:{member.name}"
+        if content is not None and member.name.endswith(TEXTS):
+            yield from _from_text(where, content)
+        elif content is not None:
+            yield from _from_message(where, content, is_required=False)
+
+
+def members_of(
+    source: str, file: IO[bytes], *, all_files: bool = False
+) -> Iterator[tuple[tarfile.TarInfo, bytes | None]]:
+    """The members of a tar file, compressed or not, with the content of those that can hold tasks, or of all files.
+
+    Links and other special members have none, since nothing is unpacked.
+
+    Raises:
+        InputError: it is none, or larger than what is read.
+    """
     total = 0
     try:
         with contextlib.ExitStack() as stack:
-            opened: Any = io.BytesIO(content) if content is not None else Path(source).open("rb")  # noqa: SIM115
-            file = stack.enter_context(opened)
             magic = file.read(2)
             file.seek(0)
-            if magic == _GZIP:
-                file = stack.enter_context(gzip.GzipFile(fileobj=file))
+            if magic == GZIP:
+                file = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=file)))
             package = stack.enter_context(tarfile.open(fileobj=file, mode="r|"))
             for number, member in enumerate(package):
                 if number >= _MOST_MEMBERS:
@@ -144,18 +164,16 @@ def _from_package(source: str, content: bytes | None = None) -> Iterator[Found]:
                 total += member.size
                 if total > _LARGEST_PACKAGE:
                     raise InputError(f"{source}: unpacks to more than {_LARGEST_PACKAGE // 2**20} MiB")
-                if not member.isfile() or not member.name.endswith((".pb", *_TEXTS)):
-                    continue
-                part = package.extractfile(member)
-                if part is not None:
-                    where = f"{source}:{member.name}"
-                    data = _bounded(part, where)
-                    if member.name.endswith(_TEXTS):
-                        yield from _from_text(where, data)
-                    else:
-                        yield from _from_message(where, data, is_required=False)
+                is_wanted = member.isfile() and (all_files or can_hold_tasks(member.name))
+                part = package.extractfile(member) if is_wanted else None
+                yield member, None if part is None else bounded(part, f"{source}:{member.name}")
     except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, OverflowError) as error:
         raise InputError(f"{source}: no package that can be read: {error}") from error
+
+
+def can_hold_tasks(name: str) -> bool:
+    """Whether a member of a package is looked into, by its name."""
+    return name.endswith((".pb", *TEXTS))
 
 
 def _from_message(source: str, content: bytes, *, is_required: bool) -> Iterator[Found]:
@@ -164,50 +182,72 @@ def _from_message(source: str, content: bytes, *, is_required: bool) -> Iterator
         fields = fields_of(content)
     except WireError as error:
         raise InputError(f"{source}: no serialized protobuf message: {error}") from error
-    for place in _PLACES:
-        if templates := list(_at(content, place)):
-            for index, template in enumerate(templates):
-                yield Found(source if len(templates) == 1 else f"{source}[{index}]", template)
-            return
-    if is_required:
+    place = place_in(content)
+    if place is not None:
+        templates = list(_at(content, place))
+        for index, template in enumerate(templates):
+            yield Found(source if len(templates) == 1 else f"{source}[{index}]", template)
+    elif is_required:
         raise InputError(f"{source}: a message with the fields {sorted(set(fields))}, but no task template is in it")
 
 
+def place_in(content: bytes) -> tuple[int, ...] | None:
+    """Where a serialized message holds task templates; None: nowhere."""
+    return next((place for place in _PLACES if any(_at(content, place))), None)
+
+
 def _at(content: bytes, place: tuple[int, ...]) -> Iterator[Any]:
-    """The templates at a place, if what is there is one: it has a type and a name or a target."""
-    if place:
-        try:
-            parts = fields_of(content).get(place[0], ())
-        except WireError:
-            return
-        for part in parts:
-            if isinstance(part, bytes):
-                yield from _at(part, place[1:])
+    """The templates at a place."""
+    if not place:
+        template = template_of(content)
+        if template is not None:
+            yield template
         return
+    try:
+        parts = fields_of(content).get(place[0], ())
+    except WireError:
+        return
+    for part in parts:
+        if isinstance(part, bytes):
+            yield from _at(part, place[1:])
+
+
+def template_of(content: bytes) -> Any:
+    """The template that the bytes are, if they are one: it has a type and a name or a target."""
     from flyteidl.core import tasks_pb2
 
     try:
         template = tasks_pb2.TaskTemplate.FromString(content)
     except DecodeError:
-        return
-    if template.type and template.type.isprintable() and (template.id.name or template.WhichOneof("target")):
-        yield template
+        return None
+    is_one = template.type and template.type.isprintable() and (template.id.name or template.WhichOneof("target"))
+    return template if is_one else None
 
 
 def _from_text(source: str, content: bytes) -> Iterator[Found]:
+    _, documents = documents_of(source, content)
+    for index, value in enumerate(documents):
+        yield from _from_value(source if len(documents) == 1 else f"{source}[{index}]", value, 0)
+
+
+def documents_of(source: str, content: bytes) -> tuple[str, list[Any]]:
+    """Whether it is `json` or `yaml`, and the values in it.
+
+    Raises:
+        InputError: it is neither.
+    """
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{source}: not UTF-8: {error}") from error
-    is_json = text.lstrip()[:1] in ("{", "[") and not source.endswith((".yaml", ".yml"))
-    documents = _json(source, text) if is_json else _yaml(source, text)
-    for where, value in documents:
-        yield from _from_value(f"{source}{where}", value, 0)
+    if text.lstrip()[:1] in ("{", "[") and not source.endswith((".yaml", ".yml")):
+        return "json", [_json(source, text)]
+    return "yaml", _yaml(source, text)
 
 
-def _json(source: str, text: str) -> Iterator[tuple[str, Any]]:
+def _json(source: str, text: str) -> Any:
     try:
-        yield "", json.loads(text, object_pairs_hook=_without_duplicates)
+        return json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source}: no JSON that can be read: {error}") from error
 
@@ -221,7 +261,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _yaml(source: str, text: str) -> Iterator[tuple[str, Any]]:
+def _yaml(source: str, text: str) -> list[Any]:
     try:
         import yaml
 
@@ -229,32 +269,33 @@ def _yaml(source: str, text: str) -> Iterator[tuple[str, Any]]:
     except ModuleNotFoundError as error:
         raise InputError(f"{source}: reading YAML needs PyYAML: pip install 'flyte-torchrun[yaml]'") from error
     try:
-        documents = list(yaml.load_all(text, StrictLoader))
+        return list(yaml.load_all(text, StrictLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{source}: no YAML that can be read: {' '.join(str(error).split())}") from error
-    for index, document in enumerate(documents):
-        yield ("" if len(documents) == 1 else f"[{index}]"), document
 
 
 def _from_value(where: str, value: Any, depth: int) -> Iterator[Found]:
     """Templates in a JSON value: itself, below `template`, `compiledTask`, `closure`, `tasks`, or in a list."""
-    if depth > _DEEPEST:
-        raise InputError(f"{where[:100]}: nested deeper than {_DEEPEST}")
+    if depth > DEEPEST:
+        raise InputError(f"{where[:100]}: nested deeper than {DEEPEST}")
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _from_value(f"{where}[{index}]", item, depth + 1)
     elif isinstance(value, Mapping):
-        if isinstance(value.get("type"), str) and any(
-            key in value for key in ("custom", "container", "k8sPod", "k8s_pod")
-        ):
-            yield Found(where, _parsed(where, value))
+        if is_template(value):
+            yield Found(where, parsed(where, value))
             return
-        for key in ("template", "compiledTask", "compiled_task", "closure", "tasks", "items"):
+        for key in KEYS:
             if key in value:
                 yield from _from_value(f"{where}.{key}" if where else key, value[key], depth + 1)
 
 
-def _parsed(where: str, value: Mapping[str, Any]) -> Any:
+def is_template(value: Mapping[str, Any]) -> bool:
+    is_typed = isinstance(value.get("type"), str)
+    return is_typed and any(key in value for key in ("custom", "container", "k8sPod", "k8s_pod"))
+
+
+def parsed(where: str, value: Mapping[str, Any]) -> Any:
     from flyteidl.core import tasks_pb2
 
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["WireError", "fields_of"]
+from collections.abc import Callable, Iterator
+
+__all__ = ["WireError", "fields_of", "with_changed"]
 
 _MOST_FIELDS = 1_000_000
 
@@ -18,10 +20,46 @@ def fields_of(content: bytes) -> dict[int, list[int | bytes]]:
         WireError: the bytes are no message.
     """
     found: dict[int, list[int | bytes]] = {}
+    for number, value, _, _ in _fields(content):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def with_changed(content: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:
+    """The message with each text or message of a field changed, and all else as it was, byte for byte.
+
+    Raises:
+        WireError: the bytes are no message.
+    """
+    parts, end_of_last = [], 0
+    for found, value, start, end in _fields(content):
+        if found == number and isinstance(value, bytes):
+            changed = change(value)
+            if changed != value:
+                parts += [content[end_of_last:start], _length_prefixed(number, changed)]
+                end_of_last = end
+    return b"".join([*parts, content[end_of_last:]])
+
+
+def _length_prefixed(number: int, value: bytes) -> bytes:
+    return _as_varint(number << 3 | 2) + _as_varint(len(value)) + value
+
+
+def _as_varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, int | bytes, int, int]]:
+    """Each field's number, its value, and where the field begins and ends."""
     position = 0
     for _ in range(_MOST_FIELDS):
         if position >= len(content):
-            return found
+            return
+        start = position
         tag, position = _varint(content, position)
         number, kind = tag >> 3, tag & 7
         if not number:
@@ -39,7 +77,7 @@ def fields_of(content: bytes) -> dict[int, list[int | bytes]]:
             raise WireError(f"wire type {kind} at byte {position}")
         if position > len(content):
             raise WireError(f"it ends within field {number}")
-        found.setdefault(number, []).append(value)
+        yield number, value, start, position
     raise WireError(f"more than {_MOST_FIELDS} fields")
 
 
