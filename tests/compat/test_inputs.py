@@ -14,12 +14,13 @@ from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flyte_torchrun.compat import InputError, check, templates_in, writer_of
+from flyte_torchrun.compat import InputError, Verdict, check, claimed_writer, templates_in, writer_of
 from flyte_torchrun.compat.wire import WireError, fields_of
 from flyte_torchrun.contract import ContractError, DistributedPyTorchTrainingTask
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-PACKAGES = sorted(path.name for path in FIXTURES.glob("*.tgz"))
+PACKAGES = sorted(path.name for path in FIXTURES.glob("flytekit-*.tgz"))
+FLYTE_2 = sorted(path.name for path in FIXTURES.glob("flyte-*.tgz"))
 TEMPLATE = {
     "id": {"name": "train"},
     "type": "pytorch",
@@ -40,8 +41,26 @@ def write(folder, name, content):
     return path
 
 
-def test_there_are_packages_of_five_releases():
-    assert len(PACKAGES) == 5
+def test_there_are_packages_of_five_flytekits_and_two_flyte_2_sdks():
+    assert [len(PACKAGES), len(FLYTE_2)] == [5, 2]
+
+
+@pytest.mark.parametrize("package", FLYTE_2)
+def test_what_the_flyte_2_sdk_serializes_is_read_whole(package):
+    found = {each.name: each.template for each in templates_in(FIXTURES / package)}
+    assert {name: each.type for name, each in found.items()} == {
+        "elastic.elastic": "pytorch",
+        "range.ranged": "pytorch",
+        "one_node.one_node": "python-task",
+        "no_torch.no_torch": "python",
+    }
+    ranged = DistributedPyTorchTrainingTask.from_template(found["range.ranged"])
+    assert (ranged.elastic_config.min_replicas, ranged.elastic_config.max_replicas) == (2, 4)
+    for template in found.values():
+        assert check(template, flyte="2.0.43").verdict <= Verdict.ADVICE
+    for name in ("elastic.elastic", "range.ranged"):
+        assert check(found[name], flyte="2.0.7").verdict is Verdict.DROPPED
+    assert claimed_writer(found["elastic.elastic"]) == f"the Flyte 2 SDK {package[6:-4]}"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -63,12 +82,14 @@ def test_a_real_package_is_read_whole(package):
         ("flytekit-1.8.3.tgz", "plain", "flytekit 1.8 or newer, PyTorch"),
         ("flytekit-1.10.7.tgz", "elastic", "flytekit 1.8 to 1.13, or the Flyte 2 SDK, Elastic"),
         ("flytekit-1.16.31.tgz", "everything", "flytekit 1.8 or newer, PyTorch"),
+        ("flyte-2.12.1.tgz", "one_node", "the Flyte 2 SDK, Elastic of one node"),
     ],
 )
 def test_a_writer_is_known_by_the_shape_of_what_it_wrote(package, task, writer):
-    [template] = [each.template for each in templates_in(FIXTURES / package) if each.name == f"tasks.{task}"]
+    [template] = [each.template for each in templates_in(FIXTURES / package) if each.name.endswith(f".{task}")]
     assert writer_of(template)[0].startswith(writer)
     assert writer_of(template)[1] in ("certain", "likely")
+    assert claimed_writer(template).endswith(package.partition("-")[2].removesuffix(".tgz"))
 
 
 def test_every_message_that_holds_a_template_is_taken(tmp_path):

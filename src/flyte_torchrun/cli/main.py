@@ -178,7 +178,7 @@ def inspect_command(path: str) -> None:
     flyte-torchrun inspect flyte-package.tgz
     """
     from flyte_torchrun.cli.formats import in_one_line
-    from flyte_torchrun.compat.writers import writer_of
+    from flyte_torchrun.compat.writers import claimed_writer, writer_of
     from flyte_torchrun.contract import ContractError, DistributedPyTorchTrainingTask
 
     for found, report in _checked(path, ">=1.0", ">=1.5"):
@@ -192,7 +192,8 @@ def inspect_command(path: str) -> None:
             click.echo(f"  unreadable: {error}")
             continue
         writer, certainty = writer_of(template)
-        click.echo(f"  {task!r}\n  written by {writer} ({certainty})")
+        claim = f"; its metadata name {named}" if (named := claimed_writer(template)) else ""
+        click.echo(f"  {task!r}\n  written by {writer} ({certainty}){claim}")
         click.echo(f"  {in_one_line(report)}")
 
 

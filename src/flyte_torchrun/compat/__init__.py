@@ -5,7 +5,7 @@ from flyte_torchrun.compat.convert import convert
 from flyte_torchrun.compat.diff import Change, diff
 from flyte_torchrun.compat.inputs import Found, InputError, templates_in
 from flyte_torchrun.compat.target import LossError, LossWarning, for_target, to_template
-from flyte_torchrun.compat.writers import writer_of
+from flyte_torchrun.compat.writers import claimed_writer, writer_of
 
 __all__ = [
     "Change",
@@ -17,6 +17,7 @@ __all__ = [
     "Report",
     "Verdict",
     "check",
+    "claimed_writer",
     "convert",
     "diff",
     "for_target",

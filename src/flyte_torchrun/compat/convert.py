@@ -105,15 +105,16 @@ def _package(source: str, file: IO[bytes], change: _Change) -> bytes:
         for member, content in members_of(source, file, all_files=True):
             new = content
             if content is not None and can_hold_tasks(member.name):
-                make = _text if member.name.endswith(TEXTS) else _message
-                new = make(f"{source}:{member.name}", content, change)
+                where = f"{source}:{member.name}"
+                is_text_by_name = member.name.endswith(TEXTS)
+                new = _text(where, content, change) if is_text_by_name else _message(where, content, change, is_required=False)
                 member.size = len(new)
             package.addfile(member, None if new is None else io.BytesIO(new))
     return gzip.compress(result.getvalue(), mtime=0) if is_compressed else result.getvalue()
 
 
-def _message(source: str, content: bytes, change: _Change) -> bytes:
-    place = place_in(content)
+def _message(source: str, content: bytes, change: _Change, *, is_required: bool = True) -> bytes:
+    place = place_in(source, content, is_required=is_required)
     return content if place is None else _at(source, content, place, change)
 
 

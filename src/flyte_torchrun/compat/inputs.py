@@ -178,22 +178,26 @@ def can_hold_tasks(name: str) -> bool:
 
 def _from_message(source: str, content: bytes, *, is_required: bool) -> Iterator[Found]:
     """A serialized message of any kind that holds task templates."""
+    place = place_in(source, content, is_required=is_required)
+    templates = [] if place is None else list(_at(content, place))
+    for index, template in enumerate(templates):
+        yield Found(source if len(templates) == 1 else f"{source}[{index}]", template)
+
+
+def place_in(source: str, content: bytes, *, is_required: bool) -> tuple[int, ...] | None:
+    """Where a serialized message holds task templates; None: nowhere.
+
+    Raises:
+        InputError: it is no message, or holds none and is required to.
+    """
     try:
         fields = fields_of(content)
     except WireError as error:
         raise InputError(f"{source}: no serialized protobuf message: {error}") from error
-    place = place_in(content)
-    if place is not None:
-        templates = list(_at(content, place))
-        for index, template in enumerate(templates):
-            yield Found(source if len(templates) == 1 else f"{source}[{index}]", template)
-    elif is_required:
-        raise InputError(f"{source}: a message with the fields {sorted(set(fields))}, but no task template is in it")
-
-
-def place_in(content: bytes) -> tuple[int, ...] | None:
-    """Where a serialized message holds task templates; None: nowhere."""
-    return next((place for place in _PLACES if any(_at(content, place))), None)
+    place = next((place for place in _PLACES if any(_at(content, place))), None)
+    if place is None and is_required:
+        raise InputError(f"{source}: a message with the fields {sorted(fields)}, but no task template is in it")
+    return place
 
 
 def _at(content: bytes, place: tuple[int, ...]) -> Iterator[Any]:

@@ -9,9 +9,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-__all__ = ["writer_of"]
-
-_ELASTIC_ALL = {"rdzvBackend", "minReplicas", "maxReplicas", "nprocPerNode"}
+__all__ = ["claimed_writer", "writer_of"]
 
 
 def writer_of(template: Any) -> tuple[str, str]:
@@ -33,6 +31,8 @@ def writer_of(template: Any) -> tuple[str, str]:
         return "unknown", "unknown"
     if _has_key(custom, "common"):
         return "no released SDK", "certain"
+    if elastic is not None and template.type == "python-task":
+        return "the Flyte 2 SDK, Elastic of one node: flytekit writes no payload for it", "likely"
     if elastic is None:
         return _of_workers(custom, workers)
     if set(workers) - {"replicas"}:
@@ -40,6 +40,14 @@ def writer_of(template: Any) -> tuple[str, str]:
     if "runPolicy" in custom:
         return "flytekit 1.13.1 or newer, or the Flyte 2 SDK, Elastic", "likely"
     return "flytekit 1.8 to 1.13, or the Flyte 2 SDK, Elastic", "likely"
+
+
+def claimed_writer(template: Any) -> str:
+    """The SDK that the template's metadata name, such as `flytekit 1.7.0`; empty: none."""
+    version = template.metadata.runtime.version
+    if not version:
+        return ""
+    return f"the Flyte 2 SDK {version}" if version.startswith("2.") else f"flytekit {version}"
 
 
 def _of_workers(custom: dict[str, Any], workers: dict[str, Any]) -> tuple[str, str]:
