@@ -19,10 +19,10 @@ from flyte_torchrun.compat.inputs import Found, templates_in
 
 __all__ = ["main"]
 
-_FLYTE, _OPERATOR = "FLYTE_TORCHRUN_FLYTE", "FLYTE_TORCHRUN_OPERATOR"
+_CONFIG, _FLYTE, _OPERATOR = "FLYTE_TORCHRUN_CONFIG", "FLYTE_TORCHRUN_FLYTE", "FLYTE_TORCHRUN_OPERATOR"
 _FORMATS = ("text", "json", "sarif", "github")
 _VERDICTS = [str(verdict) for verdict in Verdict if verdict is not Verdict.HONOURED]
-_SHOWS_PROGRESS_FROM = 300
+_SHOWS_PROGRESS_EVERY = 100
 
 
 class _Group(click.Group):
@@ -38,6 +38,18 @@ class _Group(click.Group):
             raise SystemExit(1) from None
 
 
+def _known_releases(records: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completes with the releases that begin and end what readers or operators do."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+        from flyte_torchrun import schema
+
+        known = dict.fromkeys(text for record in getattr(schema, records) for text in (record.first, record.last))
+        return [text for text in known if text.startswith(incomplete)]
+
+    return complete
+
+
 def _with_platform(default_flyte: str, default_operator: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         flyte = click.option(
@@ -47,6 +59,7 @@ def _with_platform(default_flyte: str, default_operator: str) -> Callable[[Calla
             envvar=_FLYTE,
             show_envvar=True,
             metavar="RELEASES",
+            shell_complete=_known_releases("READERS"),
             help="A release (1.16.8), a series (1.10, 2) or a range ('>=1.6,<1.9') of Flyte.",
         )
         operator = click.option(
@@ -56,6 +69,7 @@ def _with_platform(default_flyte: str, default_operator: str) -> Callable[[Calla
             envvar=_OPERATOR,
             show_envvar=True,
             metavar="RELEASES",
+            shell_complete=_known_releases("OPERATORS"),
             help="The same of the training-operator.",
         )
         return flyte(operator(function))
@@ -69,7 +83,11 @@ _PATH = click.argument("path", metavar="FILE")
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="flyte-torchrun")
 @click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False), help="A YAML file with `flyte:` and `operator:`."
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    envvar=_CONFIG,
+    show_envvar=True,
+    help="A YAML file with `flyte:` and `operator:`, the platform to ask about.",
 )
 @click.pass_context
 def main(ctx: click.Context, config: str | None) -> None:
@@ -80,7 +98,7 @@ def main(ctx: click.Context, config: str | None) -> None:
     """
     if config is not None:
         platform = _platform_of(config)
-        ctx.default_map = dict.fromkeys(("check", "render", "convert"), platform)
+        ctx.default_map = dict.fromkeys(("check", "inspect", "render"), platform)
 
 
 def _platform_of(path: str) -> dict[str, str]:
@@ -156,11 +174,17 @@ def _templates(path: str) -> Iterator[Found]:
 
 
 def _progress(found: Iterator[Found]) -> Iterator[Found]:
-    """Counts on a terminal, once there are many."""
-    for number, each in enumerate(found, 1):
-        if number % _SHOWS_PROGRESS_FROM == 0 and sys.stderr.isatty():
-            click.echo(f"\r{number} tasks", err=True, nl=False)
-        yield each
+    """Counts on a terminal that does not get the output itself."""
+    if sys.stdout.isatty() or not sys.stderr.isatty():
+        yield from found
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading") as status:
+        for number, each in enumerate(found, 1):
+            if number % _SHOWS_PROGRESS_EVERY == 0:
+                status.update(f"{number} tasks")
+            yield each
 
 
 def _console() -> Any:
@@ -171,8 +195,9 @@ def _console() -> Any:
 
 @main.command("inspect")
 @_PATH
-def inspect_command(path: str) -> None:
-    """Show each PyTorch task of a file as its typed helper: version, writer, and what is found in one line.
+@_with_platform(">=1.0", ">=1.5")
+def inspect_command(path: str, flyte: str, operator: str) -> None:
+    """Show each task of a file: its payload as the typed helper, its version, its writer, and who honours it.
 
     \b
     flyte-torchrun inspect flyte-package.tgz
@@ -181,7 +206,7 @@ def inspect_command(path: str) -> None:
     from flyte_torchrun.compat.writers import claimed_writer, writer_of
     from flyte_torchrun.contract import ContractError, DistributedPyTorchTrainingTask
 
-    for found, report in _checked(path, ">=1.0", ">=1.5"):
+    for found, report in _checked(path, flyte, operator):
         template = found.template
         click.echo(f"{found.name} ({found.source}): type {template.type}, version {template.task_type_version}")
         if template.type not in ("pytorch", "python-task") or not template.HasField("custom"):

@@ -107,7 +107,11 @@ def _package(source: str, file: IO[bytes], change: _Change) -> bytes:
             if content is not None and can_hold_tasks(member.name):
                 where = f"{source}:{member.name}"
                 is_text_by_name = member.name.endswith(TEXTS)
-                new = _text(where, content, change) if is_text_by_name else _message(where, content, change, is_required=False)
+                new = (
+                    _text(where, content, change)
+                    if is_text_by_name
+                    else _message(where, content, change, is_required=False)
+                )
                 member.size = len(new)
             package.addfile(member, None if new is None else io.BytesIO(new))
     return gzip.compress(result.getvalue(), mtime=0) if is_compressed else result.getvalue()
