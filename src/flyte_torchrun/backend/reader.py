@@ -112,7 +112,7 @@ class _Job:
             raise ReaderError(f"invalid TaskSpecification [{shown}], Err: [{error}]") from error
 
     def _note_unknown(self, payload: Payload, version: int) -> None:
-        for path in payload.unknown:
+        for path in sorted(payload.unknown):
             self._note(path, "dropped", f"the release's message of version {version} does not know it")
         for path in payload.hidden:
             self._note(path, "dropped", "the same key in camelCase is read")

@@ -156,16 +156,16 @@ def _value(where: str, value: Any, change: _Change, depth: int) -> Any:
             return value
         version = "task_type_version" if "task_type_version" in value else "taskTypeVersion"
         custom = json_format.MessageToDict(new.custom)
-        return {**value, version: new.task_type_version, "custom": _with_whole_numbers(custom)}
+        return {**value, version: new.task_type_version, "custom": _plain(custom)}
     return {
         key: _value(f"{where}.{key}", item, change, depth + 1) if key in KEYS else item for key, item in value.items()
     }
 
 
-def _with_whole_numbers(value: Any) -> Any:
-    """Struct's numbers are all doubles: 2.0 is written as 2."""
+def _plain(value: Any) -> Any:
+    """What a Struct does not keep: the order of keys, which is made the alphabet's, and whole numbers, 2.0 being 2."""
     if isinstance(value, dict):
-        return {key: _with_whole_numbers(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in sorted(value.items())}
     if isinstance(value, list):
-        return [_with_whole_numbers(item) for item in value]
+        return [_plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
