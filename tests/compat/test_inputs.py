@@ -92,6 +92,16 @@ def test_a_writer_is_known_by_the_shape_of_what_it_wrote(package, task, writer):
     assert claimed_writer(template).endswith(package.partition("-")[2].removesuffix(".tgz"))
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_json_has_not_is_read_and_refused_by_name(number):
+    template = tasks_pb2.TaskTemplate(type="pytorch", task_type_version=1)
+    template.custom.update({"workerReplicas": {"replicas": number}})
+    assert writer_of(template) == ("no released SDK", "certain")
+    assert check(template).verdict is Verdict.REJECTED
+    with pytest.raises(ContractError, match=r"workerReplicas\.replicas: .* a finite number"):
+        DistributedPyTorchTrainingTask.from_template(template)
+
+
 def test_every_message_that_holds_a_template_is_taken(tmp_path):
     spec = task_pb2.TaskSpec(template=MESSAGE)
     compiled = compiler_pb2.CompiledTask(template=MESSAGE)

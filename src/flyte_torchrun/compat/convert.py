@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from google.protobuf import json_format
-
 from flyte_torchrun.compat.check import Finding
 from flyte_torchrun.compat.inputs import (
     DEEPEST,
@@ -34,6 +32,7 @@ from flyte_torchrun.compat.inputs import (
 )
 from flyte_torchrun.compat.target import for_target
 from flyte_torchrun.compat.wire import with_changed
+from flyte_torchrun.contract.structs import to_json
 
 __all__ = ["convert"]
 
@@ -155,8 +154,7 @@ def _value(where: str, value: Any, change: _Change, depth: int) -> Any:
         if new is template:
             return value
         version = "task_type_version" if "task_type_version" in value else "taskTypeVersion"
-        custom = json_format.MessageToDict(new.custom)
-        return {**value, version: new.task_type_version, "custom": _plain(custom)}
+        return {**value, version: new.task_type_version, "custom": _plain(to_json(new.custom))}
     return {
         key: _value(f"{where}.{key}", item, change, depth + 1) if key in KEYS else item for key, item in value.items()
     }

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import json_format
+from flyte_torchrun.contract import PayloadError
+from flyte_torchrun.contract.structs import to_json
 
 __all__ = ["claimed_writer", "writer_of"]
 
 
 def writer_of(template: Any) -> tuple[str, str]:
     """The writer in words, and how certain that is: `certain`, `likely` or `unknown`."""
-    custom = json_format.MessageToDict(template.custom)
+    try:
+        custom = to_json(template.custom)
+    except PayloadError:  # a number that JSON has not: every SDK writes JSON
+        return "no released SDK", "certain"
     version = template.task_type_version
     if "torchrun" in custom:
         return "flyte-torchrun", "certain"
