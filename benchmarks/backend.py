@@ -5,17 +5,13 @@ import statistics
 import time
 from pathlib import Path
 
-from rows import python, seconds
+from rows import figure, python, seconds
 
 from flyte_torchrun.backend import render, render_all
 
 CASES = json.loads((Path(__file__).parents[1] / "tests" / "vectors" / "cases.json").read_text())
 TYPICAL = next(case["template"] for case in CASES if case["id"] == "v1_pytorch")
 ROUNDS = 15
-
-
-def figure(what, value, unit, limit=""):
-    print(f"{what:<66} {value:10.3f} {unit:<3} {limit}", flush=True)
 
 
 def median(call, rounds=ROUNDS):

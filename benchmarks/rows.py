@@ -33,3 +33,8 @@ def row(what, ours, peer, scale=1.0):
 def python(*arguments):
     """A call that runs this Python with the arguments, quietly."""
     return lambda: subprocess.run([sys.executable, "-W", "ignore", *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def figure(what, value, unit, limit=""):
+    """One measured value, and what it is to be."""
+    print(f"{what:<66} {value:10.3f} {unit:<3} {limit}", flush=True)

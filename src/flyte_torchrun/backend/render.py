@@ -174,13 +174,11 @@ def render_all(
         TypeError: the template is none.
     """
     message = as_message(template)
+    operators = [(record, release_in(record, operator)) for record in operators_in(operator)]
     found = []
     for reader in readers_in(flyte):
-        made = _Made(message, reader, platform, overrides)
-        found += [
-            made.rendering(release_in(reader, flyte), record, release_in(record, operator), has_pods=has_pods)
-            for record in operators_in(operator)
-        ]
+        made, release = _Made(message, reader, platform, overrides), release_in(reader, flyte)
+        found += [made.rendering(release, *each, has_pods=has_pods) for each in operators]
     return found
 
 

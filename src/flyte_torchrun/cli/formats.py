@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator
@@ -97,11 +98,24 @@ FORMATS = {"json": as_json, "sarif": as_sarif, "github": as_github}
 
 def table(source: str, name: str, report: Report, console: Any) -> None:
     """For people: fields by releases, then each finding with its mend."""
-    from rich.table import Table
     from rich.text import Text
 
     heading = Text(f"{name} ", style="bold").append(f"({source})", style="dim")
     console.print(heading.append(f": {report.verdict}", style=_COLORS[report.verdict]))
+    console.file.write(_body(report, console))
+
+
+@functools.lru_cache(maxsize=1024)  # many tasks of a package have the same findings, and tables take long to lay out
+def _body(report: Report, console: Any) -> str:
+    with console.capture() as captured:
+        _print_body(report, console)
+    return str(captured.get())
+
+
+def _print_body(report: Report, console: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     paths = list(dict.fromkeys(each.path for each in report.findings if each.verdict is not Verdict.ADVICE))
     if paths:
         columns = list(_columns(report, paths))

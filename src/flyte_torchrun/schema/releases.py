@@ -88,20 +88,7 @@ class ReleaseRange:
         """
         if not isinstance(text, str):
             raise ReleaseError(f"release: {text!r} is not allowed; allowed: {_ALLOWED}")
-        first: Release | None = None
-        end: Release | None = None
-        exact: Release | None = None
-        for condition in text.split(","):
-            operator, number = _split(condition.strip(), text)
-            release, parts = _parse(number)
-            low, high = _OPERATORS[operator](release, _after(release, parts))
-            first = max(filter(None, (first, low)), default=None)
-            end = min(filter(None, (end, high)), default=None)
-            if operator in ("", "==") and parts == 3:
-                exact = release
-        if first is not None and end is not None and first >= end:
-            raise ReleaseError(f"release: {text!r} is not allowed: no release is in it")
-        return cls(text.strip(), first, end, exact)
+        return _parse_range(text)
 
     def overlaps(self, first: Release, end: Release) -> bool:
         """Whether any release from `first` to before `end` is in the range."""
@@ -200,6 +187,24 @@ def _split(condition: str, text: str) -> tuple[str, str]:
     if not condition:
         raise ReleaseError(f"release: {text!r} is not allowed; allowed: {_ALLOWED}")
     return "", condition
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse_range(text: str) -> ReleaseRange:
+    first: Release | None = None
+    end: Release | None = None
+    exact: Release | None = None
+    for condition in text.split(","):
+        operator, number = _split(condition.strip(), text)
+        release, parts = _parse(number)
+        low, high = _OPERATORS[operator](release, _after(release, parts))
+        first = max(filter(None, (first, low)), default=None)
+        end = min(filter(None, (end, high)), default=None)
+        if operator in ("", "==") and parts == 3:
+            exact = release
+    if first is not None and end is not None and first >= end:
+        raise ReleaseError(f"release: {text!r} is not allowed: no release is in it")
+    return ReleaseRange(text.strip(), first, end, exact)
 
 
 @functools.lru_cache(maxsize=1024)
