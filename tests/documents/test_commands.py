@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2
 
 from flyte_torchrun.schema.messages import schema_of_release
 
-DOCUMENTS = ("command.md", "surprises.md")
+DOCUMENTS = ("README.md", "docs/command.md", "docs/surprises.md")
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
 
@@ -63,7 +63,7 @@ def run(block, folder):
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_commands_print_what_is_shown(root, folder, document):
-    path = root / "docs" / document
+    path = root / document
     text = path.read_text()
     new = BLOCK.sub(lambda block: f"```console\n{run(block[1], folder)}```", text)
     if os.environ.get("FLYTE_TORCHRUN_WRITE_DOCUMENTS"):

@@ -74,6 +74,9 @@ def to_template(
 def for_target(template: Any, target: str) -> tuple[Any, tuple[Finding, ...]]:
     """The template written for the target, and what its releases would not honour.
 
+    Releases without the PyTorch plugin (Flyte 2.0.7 to 2.0.23) read nothing, whatever is written: `check` says so, this
+    does not.
+
     Raises:
         ReleaseError: no known release is in the target.
         ContractError: the payload cannot be read.
@@ -91,8 +94,9 @@ def for_target(template: Any, target: str) -> tuple[Any, tuple[Finding, ...]]:
     except ValidationError:  # version 0 has no place for it: then the check below says what is lost
         result = _plainly(task, None).to_template(result, version=1, task_type=template.type)
     report = check(result, flyte=releases)
-    lost = tuple(finding for finding in report.findings if finding.verdict > Verdict.ADVICE and not finding.operators)
-    return result, lost
+    reading = {reader.name for reader in readers if reader.is_linked}
+    lost = (each for each in report.findings if each.verdict > Verdict.ADVICE and not each.operators)
+    return result, tuple(finding for finding in lost if reading & set(finding.flyte))
 
 
 def _given(template: Any, readers: tuple[Reader, ...]) -> Resources | None:
