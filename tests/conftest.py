@@ -20,11 +20,12 @@ def environment(tmp_path_factory):
     """Makes virtual environments: `environment("protobuf==5.29.5", ...)` returns the Python of a fresh one."""
     uv = Path(sys.executable).parent / "uv"
 
-    def make(*requirements):
+    def make(*requirements, exclude_newer=None):
         folder = tmp_path_factory.mktemp("environment")
         subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder / "venv"], check=True)
         python = folder / "venv" / "bin" / "python"
-        subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *requirements], check=True)
+        limit = ("--exclude-newer", exclude_newer) if exclude_newer else ()
+        subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *limit, *requirements], check=True)
         return python
 
     return make

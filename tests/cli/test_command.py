@@ -222,10 +222,15 @@ def test_diff_says_what_changes_and_that_nothing_does(task):
 
 def test_a_file_is_written_whole_or_not_at_all(task, tmp_path):
     output = tmp_path / "new.json"
-    assert run("convert", task, "--target", ">=1.10", "-o", output).exit_code == 1
+    value = {
+        **TASK,
+        "custom": {**TASK["custom"], "runPolicy": {"backoffLimit": 2}},
+    }  # before 1.7 there is no place for it
+    task.write_text(json.dumps(value))
+    assert run("convert", task, "--target", ">=1.6", "-o", output).exit_code == 1
     assert not output.exists()
-    assert run("convert", task, "--target", ">=1.10", "-o", output, "--lossy").exit_code == 0
-    assert json.loads(output.read_text()) == TASK
+    assert run("convert", task, "--target", ">=1.6", "-o", output, "--lossy").exit_code == 0
+    assert json.loads(output.read_text()) == value
     assert output.stat().st_mode & 0o777 == task.stat().st_mode & 0o777
     kept = output.read_bytes()
     assert run("convert", task, "--target", "9", "-o", output).exit_code == 2

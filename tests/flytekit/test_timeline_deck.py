@@ -14,8 +14,8 @@ from flytekit import Deck, task
 from flytekit.deck.deck import _get_deck
 
 from flyte_torchrun.flytekit import Elastic
-from flyte_torchrun.flytekit.timeline_deck import render_timeline
 from flyte_torchrun.launch import RankError, TimelineEvent
+from flyte_torchrun.plugin.timeline_page import render_timeline
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [

@@ -30,7 +30,7 @@ def tree(folder, suffixes):
 
 def test_the_wheel_holds_our_packages_and_nothing_else(distributions, root):
     wheel, _ = distributions
-    src = {name for name in tree(root / "src", {".py"}) if "__pycache__" not in name}
+    src = {name for name in tree(root / "src", {".py", ".binpb", ".json"}) if "__pycache__" not in name}
     assert set(names(wheel)) == (
         src
         | {name for name in tree(root / "gen" / "python", {".py", ".pyi"}) if name.startswith("flyteidl_torchrun/")}

@@ -25,7 +25,7 @@ from flyte_torchrun.schema.writers import WRITERS
 __all__ = ["Break", "breaking", "image_of"]
 
 # Names count as much as numbers, since the payload travels as JSON, and files too, since modules are imported.
-_POLICY = json.dumps({"version": "v2", "breaking": {"use": ["FILE"]}})
+_POLICY = json.dumps({"version": "v2", "breaking": {"use": ["FILE", "WIRE_JSON"]}})
 _FOUND_SOMETHING = 100  # buf's exit code
 _QUOTED = re.compile(r'"([^"]+)"')
 _MEANING = {

@@ -8,10 +8,8 @@ reported at once, with the field, the value and what is allowed.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from flytekit import Resources
@@ -19,21 +17,24 @@ from flytekit.core.resources import convert_resources_to_resource_model
 
 from flyte_torchrun import contract
 from flyte_torchrun.contract import (
-    LaunchOptions,
     NodeRange,
     ReplicaSpec,
-    ResourceName,
     RestartPolicy,
     RunPolicy,
-    StartMethod,
-    SymbolicNprocPerNode,
     ValidationError,
     Violation,
     parse_nnodes,
 )
-from flyte_torchrun.launch.plan import NCCL_HEARTBEAT_TIMEOUT_SEC, RDZV_CONFIGS
+from flyte_torchrun.plugin.job import Job
+from flyte_torchrun.plugin.settings import (
+    LaunchSettings,
+    all_violations,
+    copy_mapping,
+    elastic_config,
+    launch_options,
+)
 
-__all__ = ["Elastic", "ElasticPolicy", "Job", "LaunchSettings", "Master", "PyTorch", "Worker"]
+__all__ = ["Elastic", "ElasticPolicy", "Master", "PyTorch", "Worker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,48 +86,6 @@ class Master(_Replica):
     restart_policy: RestartPolicy | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchSettings:
-    """How the ranks are started and supervised; None is the launcher's own default.
-
-    Attributes:
-        rdzv_backend: torch's rendezvous backend: `c10d`, `etcd`, `etcd-v2` or `static`.
-        join_timeout: seconds that the first pod waits for the others (launcher: 900).
-        read_timeout: seconds that a pod waits for an answer of the rendezvous store (launcher: 900).
-        shutdown_grace: seconds between SIGTERM and SIGKILL for a rank that is stopped (launcher: 30).
-        omp_num_threads: OMP_NUM_THREADS of each rank; None: the usable CPUs divided by the ranks of the pod, at least
-            1. A value that is in the environment already wins.
-        preload: modules that the forkserver imports before it starts ranks.
-        timeout: seconds that the whole run may take; None: no bound.
-        hang_timeout: seconds that the group may go on after its first rank ended; None: no bound.
-        log_dir: a folder that keeps what each rank prints; None: nothing is kept.
-        log_ranks: the ranks whose output is shown, numbered over all pods; None: all.
-        nccl_heartbeat_timeout_sec: seconds without progress after which NCCL's monitor ends a rank; None: torch's
-            default.
-        nccl_enable_monitoring: whether that monitor runs; None: torch's default.
-        nccl_async_error_handling: whether a failed or late collective ends its rank; None: it does, as under torchrun.
-        nccl_collective_timeout_sec: seconds that one collective may take, unless init_process_group is told otherwise;
-            None: torch's default.
-        shared_memory_size: upper limit of /dev/shm as a Kubernetes quantity such as `2Gi`; None: the pod's memory.
-    """
-
-    rdzv_backend: str = "c10d"
-    join_timeout: float | None = None
-    read_timeout: float | None = None
-    shutdown_grace: float | None = None
-    omp_num_threads: int | None = None
-    preload: tuple[str, ...] = ()
-    timeout: float | None = None
-    hang_timeout: float | None = None
-    log_dir: str | None = None
-    log_ranks: tuple[int, ...] | None = None
-    nccl_heartbeat_timeout_sec: int | None = NCCL_HEARTBEAT_TIMEOUT_SEC
-    nccl_enable_monitoring: bool | None = None
-    nccl_async_error_handling: bool | None = None
-    nccl_collective_timeout_sec: int | None = None
-    shared_memory_size: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Elastic(LaunchSettings):
     """A torchrun task: `nnodes` pods, each with `nproc_per_node` ranks.
@@ -162,19 +121,19 @@ class Elastic(LaunchSettings):
     max_replicas: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        _copy_mapping(self)
+        copy_mapping(self)
         self.job()
 
     def job(self) -> Job:
         """The configuration in the form that the task works with."""
         nodes = NodeRange(min_nodes=1, max_nodes=1)
-        with _all_violations() as collect:
+        with all_violations() as collect:
             with collect():
                 nodes = _nodes(self)
             with collect():
                 launch_options(self, self.nproc_per_node, self.increase_shared_mem)
             with collect():
-                _elastic_config(nodes, self, self.nproc_per_node)
+                elastic_config(nodes, self, self.nproc_per_node)
         return Job(
             nodes=nodes,
             nproc_per_node=self.nproc_per_node,
@@ -206,14 +165,14 @@ class ElasticPolicy(LaunchSettings):
     rdzv_configs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _copy_mapping(self)
-        with _all_violations() as collect:
+        copy_mapping(self)
+        with all_violations() as collect:
             with collect():
                 _range(self.min_replicas, self.max_replicas)
             with collect():
                 launch_options(self, self.n_proc_per_node, None)
             with collect():
-                _elastic_config(NodeRange(min_nodes=1, max_nodes=1), self, self.n_proc_per_node)
+                elastic_config(NodeRange(min_nodes=1, max_nodes=1), self, self.n_proc_per_node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +213,7 @@ class PyTorch:
         workers = None
         nodes = NodeRange(min_nodes=1, max_nodes=1)
         worker = master = None
-        with _all_violations() as collect:
+        with all_violations() as collect:
             with collect():
                 workers = self._workers()
             if policy is not None:
@@ -295,138 +254,6 @@ class PyTorch:
         return workers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What a configuration means: the one form that the task, its template and its run work with.
-
-    Attributes:
-        nodes: how many pods take part.
-        nproc_per_node: ranks on each node, a number or a word.
-        elastic: the settings of the launcher; None: the pods get their ranks from the operator.
-        worker: the worker replicas; `replicas` is unset when there are none.
-        master: the master replica; None: none is asked for.
-        run_policy: the job's run policy.
-        increase_shared_mem: whether /dev/shm is mounted from memory.
-        shared_memory_size: its upper limit, a Kubernetes quantity.
-    """
-
-    nodes: NodeRange
-    nproc_per_node: int | str
-    elastic: Elastic | ElasticPolicy | None
-    worker: ReplicaSpec | None = None
-    master: ReplicaSpec | None = None
-    run_policy: RunPolicy | None = None
-    increase_shared_mem: bool = True
-    shared_memory_size: str | None = None
-
-    @property
-    def is_one_node(self) -> bool:
-        """Whether the task's own pod is the whole group."""
-        return self.nodes.max_nodes == 1
-
-    def worker_gpus(self) -> str | None:
-        """The GPUs that the worker replicas ask for themselves; None: they have no say."""
-        asked = self.worker.resources if self.worker is not None else None
-        entries = (*asked.limits, *asked.requests) if asked is not None else ()
-        return next((entry.value for entry in entries if entry.name is ResourceName.GPU), None)
-
-    def payload(self, gpus: int) -> contract.DistributedPyTorchTrainingTask | None:
-        """What the task template carries; None for a plain pod without a worker group.
-
-        Args:
-            gpus: GPUs that the task requests on a node; a symbolic nproc_per_node is written as this number, at
-                least 1, since upstream's schema has room for a number only.
-        """
-        if self.elastic is None:
-            if self.is_one_node:
-                return None
-            return contract.DistributedPyTorchTrainingTask(
-                worker_replicas=self.worker, master_replicas=self.master, run_policy=self.run_policy
-            )
-        nproc = self.nproc_per_node if isinstance(self.nproc_per_node, int) else max(gpus, 1)
-        return contract.DistributedPyTorchTrainingTask(
-            worker_replicas=self.worker,
-            master_replicas=self.master,
-            run_policy=self.run_policy,
-            elastic_config=_elastic_config(self.nodes, self.elastic, nproc),
-            launch_options=launch_options(self.elastic, self.nproc_per_node, self.increase_shared_mem),
-        )
-
-
-_TIMES = (
-    *("monitor_interval", "join_timeout", "read_timeout", "shutdown_grace", "timeout", "hang_timeout"),
-    *("nccl_heartbeat_timeout_sec", "nccl_collective_timeout_sec"),
-)
-
-
-def launch_options(
-    settings: Elastic | ElasticPolicy, nproc_per_node: int | str, increase_shared_mem: bool | None
-) -> LaunchOptions:
-    """The part of the settings that upstream's schema has no room for."""
-    options: dict[str, Any] = {}
-    violations: list[Violation] = []
-    for name in _TIMES:
-        seconds = getattr(settings, name)
-        if name == "nccl_heartbeat_timeout_sec":
-            # Not set is this launcher's default, so that torch's, which is written as 0, is a value of its own.
-            if seconds is None:
-                options["nccl_heartbeat_timeout"] = timedelta(0)
-            seconds = None if seconds == NCCL_HEARTBEAT_TIMEOUT_SEC else seconds
-        if seconds is None:
-            continue
-        if name.startswith("nccl") and (type(seconds) is not int or seconds < 1):
-            violations.append(Violation(name, seconds, "a whole number of seconds from 1, or None for torch's default"))
-            continue
-        try:
-            options[name.removesuffix("_sec")] = timedelta(seconds=seconds)
-        except (TypeError, ValueError, OverflowError):
-            violations.append(Violation(name, seconds, "a number of seconds"))
-    if settings.log_ranks is not None and not settings.log_ranks:
-        violations.append(Violation("log_ranks", settings.log_ranks, "one or more ranks from 0, or None for all"))
-    parsed: tuple[tuple[str, object, Callable[[Any], object]], ...] = (
-        ("start_method", settings.start_method, StartMethod),
-        ("symbolic_nproc_per_node", nproc_per_node, SymbolicNprocPerNode),
-    )
-    for name, value, parse in parsed:
-        if isinstance(value, str):
-            try:
-                options[name] = parse(value)
-            except ValueError:
-                words = ", ".join(member.name.lower() for member in parse)  # type: ignore[attr-defined]
-                field_name = "start_method" if name == "start_method" else "nproc_per_node"
-                violations.append(Violation(field_name, value, words))
-    if isinstance(settings.rdzv_configs, Mapping):
-        known = f"a setting that torch knows: {', '.join(sorted(RDZV_CONFIGS))}"
-        unknown = sorted(settings.rdzv_configs.keys() - RDZV_CONFIGS)
-        violations += [Violation(f"rdzv_configs.{key}", settings.rdzv_configs[key], known) for key in unknown]
-    if violations:
-        raise ValidationError(violations)
-    return LaunchOptions(
-        rdzv_configs=settings.rdzv_configs,
-        omp_num_threads=settings.omp_num_threads,
-        preload=tuple(settings.preload),
-        log_dir=settings.log_dir,
-        log_ranks=tuple(settings.log_ranks or ()),
-        nccl_enable_monitoring=settings.nccl_enable_monitoring,
-        nccl_async_error_handling=settings.nccl_async_error_handling,
-        shared_memory_size=settings.shared_memory_size,
-        increase_shared_mem=increase_shared_mem,
-        **options,
-    )
-
-
-def _elastic_config(
-    nodes: NodeRange, settings: Elastic | ElasticPolicy, nproc_per_node: int | str
-) -> contract.ElasticConfig:
-    return contract.ElasticConfig(
-        rdzv_backend=settings.rdzv_backend,
-        min_replicas=nodes.min_nodes,
-        max_replicas=nodes.max_nodes,
-        nproc_per_node=1 if isinstance(nproc_per_node, str) else nproc_per_node,
-        max_restarts=settings.max_restarts,
-    )
-
-
 def _nodes(config: Elastic) -> NodeRange:
     if config.nnodes is None:
         return _range(config.min_replicas, config.max_replicas)
@@ -446,26 +273,3 @@ def _range(min_replicas: int | None, max_replicas: int | None, workers: int | No
     if workers is not None and low <= high and not low <= workers <= high:
         raise ValidationError([Violation("worker.replicas", workers, f"from {low} to {high}, as elastic_policy says")])
     return NodeRange(min_nodes=low, max_nodes=high)
-
-
-def _copy_mapping(settings: Elastic | ElasticPolicy) -> None:
-    """Keeps nothing of the caller's: a later change of his dictionary changes no task."""
-    if isinstance(settings.rdzv_configs, Mapping):
-        object.__setattr__(settings, "rdzv_configs", dict(settings.rdzv_configs))
-
-
-@contextmanager
-def _all_violations() -> Iterator[Callable[[], Any]]:
-    """Collects the violations of several steps and raises them together."""
-    found: list[Violation] = []
-
-    @contextmanager
-    def collect() -> Iterator[None]:
-        try:
-            yield
-        except ValidationError as error:
-            found.extend(error.violations)
-
-    yield collect
-    if found:
-        raise ValidationError(found)

@@ -14,11 +14,9 @@ from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 
 from flyte_torchrun.flytekit import rank
-from flyte_torchrun.flytekit.config import Job
 from flyte_torchrun.flytekit.rank import RankContext, RankOutput, outputs_of, run_task_function
 from flyte_torchrun.flytekit.timeline_deck import show_timeline
 from flyte_torchrun.launch import (
-    LaunchPlan,
     LaunchTerminatedError,
     LaunchTimeoutError,
     NodeLostError,
@@ -26,24 +24,12 @@ from flyte_torchrun.launch import (
     RendezvousError,
     launch,
 )
+from flyte_torchrun.plugin.job import Job
+from flyte_torchrun.plugin.plans import plan_of
 
 __all__ = ["RankFailedException", "run"]
 
 _RECOVERABLE = f"{AnyRecoverableException.__module__}.{AnyRecoverableException.__qualname__}"
-_LAUNCHER_SETTINGS = (
-    "monitor_interval",
-    "join_timeout",
-    "read_timeout",
-    "shutdown_grace",
-    "omp_num_threads",
-    "timeout",
-    "hang_timeout",
-    "log_dir",
-    "log_ranks",
-    "nccl_enable_monitoring",
-    "nccl_async_error_handling",
-    "nccl_collective_timeout_sec",
-)
 
 
 class RankFailedException(FlyteException):
@@ -70,7 +56,8 @@ def run(job: Job, function: Callable[..., Any], inputs: Mapping[str, Any]) -> An
     is_local = context.execution_state is None or context.execution_state.is_local_execution()
     if job.elastic is None and not is_local and "RANK" in os.environ:
         return _run_as_the_operators_rank(function, inputs)
-    plan = _plan(job, is_local)
+    # flytekit takes a second to load: the rank server does it once.
+    plan = plan_of(job, is_local=is_local, run_id=_run_id(), preload=(rank.__name__,))
     try:
         result = launch(plan, run_task_function, RankContext.current(), function, inputs)
     except RankError as error:
@@ -100,43 +87,6 @@ def _run_as_the_operators_rank(function: Callable[..., Any], inputs: Mapping[str
     if os.environ["RANK"] != "0":
         raise IgnoreOutputs(f"this pod is rank {os.environ['RANK']}, and rank 0 writes the outputs")
     return value
-
-
-def _plan(job: Job, is_local: bool) -> LaunchPlan:
-    # flytekit takes a second to load: the rank server does it once.
-    make: Callable[..., LaunchPlan]
-    settings: dict[str, Any] = {"run_id": _run_id(), "preload": (rank.__name__,)}
-    if job.elastic is None:
-        # Locally the whole group runs here: as many ranks as the job would have pods.
-        return LaunchPlan(nproc_per_node=job.nodes.max_nodes, **settings)
-    if job.is_one_node:
-        make = LaunchPlan
-    elif "PET_RDZV_ENDPOINT" in os.environ:
-        make = LaunchPlan.from_environment
-        settings |= {"min_nodes": job.nodes.min_nodes, "max_nodes": job.nodes.max_nodes}
-    elif is_local:
-        make = LaunchPlan
-        settings |= {"nodes": job.nodes.min_nodes}
-    else:
-        raise ValueError(
-            f"nnodes: this task needs {job.nodes} pods of a PyTorchJob, and PET_RDZV_ENDPOINT is not set, so that no"
-            " operator has made this pod; set nnodes=1 to run it in one, with as many ranks in nproc_per_node as there"
-            " should be"
-        )
-    for name in _LAUNCHER_SETTINGS:
-        value = getattr(job.elastic, name)
-        if value is not None:
-            settings[name] = value
-    settings["preload"] = (rank.__name__, *job.elastic.preload)
-    return make(
-        nccl_heartbeat_timeout_sec=job.elastic.nccl_heartbeat_timeout_sec,
-        nproc_per_node=job.nproc_per_node,
-        start_method=job.elastic.start_method,
-        max_restarts=job.elastic.max_restarts,
-        rdzv_backend=job.elastic.rdzv_backend,
-        rdzv_configs=job.elastic.rdzv_configs,
-        **settings,
-    )
 
 
 def _run_id() -> str:

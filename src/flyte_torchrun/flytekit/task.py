@@ -13,9 +13,10 @@ from flytekit.core.promise import async_flyte_entity_call_handler, flyte_entity_
 from flytekit.core.python_function_task import AsyncPythonFunctionTask
 from flytekit.extend import TaskPlugins
 
-from flyte_torchrun.flytekit.config import Elastic, Job, PyTorch
+from flyte_torchrun.flytekit.config import Elastic, PyTorch
 from flyte_torchrun.flytekit.module_transformer import install_module_transformer
 from flyte_torchrun.flytekit.shared_memory import with_shared_memory
+from flyte_torchrun.plugin.job import Job
 
 __all__ = ["TorchrunTask"]
 

@@ -38,9 +38,11 @@ class LaunchError(RuntimeError):
 
     Attributes:
         timeline: what had happened until then.
+        is_from_other_node: whether another node told it, which raises it too.
     """
 
     timeline: tuple[TimelineEvent, ...] = ()
+    is_from_other_node: bool = False
 
 
 class PlanError(LaunchError, ValueError):
@@ -206,7 +208,12 @@ def to_record(error: LaunchError) -> dict[str, Any]:
 
 def from_record(record: dict[str, Any]) -> LaunchError:
     """What to_record wrote."""
-    record = dict(record)
+    error = _error_of(dict(record))
+    error.is_from_other_node = True
+    return error
+
+
+def _error_of(record: dict[str, Any]) -> LaunchError:
     name = record.pop("class")
     if name == "LaunchTimeoutError":
         return LaunchTimeoutError(record["message"], {int(rank): text for rank, text in record["stacks"].items()})

@@ -1,0 +1,1 @@
+"""What the plugins of both SDKs have in common: settings, jobs, plans, and the picture of a launch."""
