@@ -225,7 +225,7 @@ def test_a_file_is_written_whole_or_not_at_all(task, tmp_path):
     value = {
         **TASK,
         "custom": {**TASK["custom"], "runPolicy": {"backoffLimit": 2}},
-    }  # before 1.7 there is no place for it
+    }  # which Flyte before 1.7 has no place for
     task.write_text(json.dumps(value))
     assert run("convert", task, "--target", ">=1.6", "-o", output).exit_code == 1
     assert not output.exists()

@@ -40,7 +40,7 @@ def test_tasks_run_on_the_lowest_versions_of_the_extras(distributions, environme
 
 @pytest.mark.slow
 def test_tasks_run_on_the_lowest_flyte_2_sdk(distributions, environment, root):
-    """With the torch of its days. Left out is what that SDK has not: retries of a local run, and errors that forbid them."""
+    """With the torch of its days. Left out is what that SDK has not: local retries, and errors that forbid them."""
     wheel, _ = distributions
     lowest = floors(wheel, "flyte")
     assert [floor.partition("==")[0] for floor in lowest] == ["flyte"]
