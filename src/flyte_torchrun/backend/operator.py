@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flyte_torchrun.backend.reader import CONTAINER_NAME
@@ -32,6 +33,7 @@ _NAME_WRONG = (
     " '[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 _TOO_LONG = "must be no more than 63 characters"
+_DEFAULTS = {"protocol": "TCP"}
 _INIT_RESOURCES = {"limits": {"cpu": "100m", "memory": "20Mi"}, "requests": {"cpu": "50m", "memory": "10Mi"}}
 
 
@@ -83,34 +85,52 @@ class Pod:
 def refusals_of_definition(job: Mapping[str, Any], operator: Operator) -> list[str]:
     """Why the API server refuses the job by the operator's CustomResourceDefinition: keys that come twice in a list."""
     found: list[str] = []
-    for role, spec in sorted(job["spec"]["pytorchReplicaSpecs"].items()):
-        for path, keys in operator.list_keys:
-            for where, items in _lists(spec["template"]["spec"], path, f"{_PATH}[{role}].template.spec"):
-                found += _duplicates(items, keys, where)
+    tree = _tree(operator.list_keys)
+    for role, spec in job["spec"]["pytorchReplicaSpecs"].items():
+        found += _twice(spec["template"]["spec"], tree, f"{_PATH}[{role}].template.spec")
     return sorted(found)
 
 
-def _lists(value: Any, path: str, where: str) -> Iterator[tuple[str, list[Any]]]:
-    """The lists at a path such as `containers[].env`."""
-    head, _, rest = path.partition("[].")
-    for part in head.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-        where = f"{where}.{part}"
-    if not isinstance(value, list):
+@dataclass(slots=True)
+class _Branch:
+    """What is looked at below one field: its own items' keys, where it is such a list, and the fields in it."""
+
+    keys: tuple[str, ...] = ()
+    below: dict[str, _Branch] = field(default_factory=dict)
+
+
+@functools.cache
+def _tree(list_keys: tuple[tuple[str, tuple[str, ...]], ...]) -> _Branch:
+    """Paths such as `containers[].env`, as a tree of fields."""
+    root = _Branch()
+    for path, keys in list_keys:
+        branch = root
+        for name in path.replace("[]", "").split("."):
+            branch = branch.below.setdefault(name, _Branch())
+        branch.keys = keys
+    return root
+
+
+def _twice(value: Any, branch: _Branch, where: str) -> Iterator[str]:
+    """The duplicates in the lists of an object, and below it."""
+    if not isinstance(value, Mapping):
         return
-    if not rest:
-        yield where, value
-        return
-    for index, item in enumerate(value):
-        yield from _lists(item, rest, f"{where}[{index}]")
+    for name, below in branch.below.items():
+        found = value.get(name)
+        if isinstance(found, list):
+            if below.keys and len(found) > 1:
+                yield from _duplicates(found, below.keys, f"{where}.{name}")
+            for index, item in enumerate(found if below.below else ()):
+                yield from _twice(item, below, f"{where}.{name}[{index}]")
+        elif found is not None:
+            yield from _twice(found, below, f"{where}.{name}")
 
 
 def _duplicates(items: list[Any], keys: tuple[str, ...], where: str) -> Iterator[str]:
     seen: dict[str, int] = {}
-    defaults = {"protocol": "TCP"}
     for index, item in enumerate(items):
-        values = {key: item.get(key, defaults.get(key)) for key in keys}
-        key = json.dumps(values)
+        values = {key: item.get(key, _DEFAULTS.get(key)) for key in keys}
+        key = repr(values)
         seen[key] = seen.get(key, 0) + 1
         if seen[key] == 2:  # told once, however often
             shown = ", ".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in sorted(values.items()))
@@ -169,7 +189,7 @@ def _spec_errors(role: str, spec: Mapping[str, Any], operator: Operator) -> Iter
                 if with_path
                 else (f"{old} Image is undefined in the container of {role}")
             )
-    if all(container["name"] != CONTAINER_NAME for container in containers):
+    if not _has_own_container(spec):
         yield (
             f"{where}: Required value: must have at least one container with name {CONTAINER_NAME}"
             if with_path
@@ -231,6 +251,17 @@ def make_pods(job: Mapping[str, Any], operator: Operator, indices: range | None 
         for index in range(number) if indices is None else indices:
             if index < number:
                 yield _pod(job, operator, role, index)
+
+
+def lacks_port(job: Mapping[str, Any]) -> bool:
+    """Whether `make_pods` fails for want of the rendezvous' port, which the operator gives to its own container only."""
+    specs = job["spec"]["pytorchReplicaSpecs"]
+    needed = ["Master"] * ("Master" in specs) + ["Worker"] * ("elasticPolicy" in job["spec"])
+    return not all(role in specs and _has_own_container(specs[role]) for role in needed)
+
+
+def _has_own_container(spec: Mapping[str, Any]) -> bool:
+    return any(each["name"] == CONTAINER_NAME for each in spec["template"]["spec"].get("containers") or ())
 
 
 def deleted_next(job: Mapping[str, Any]) -> list[str]:

@@ -136,7 +136,7 @@ class _Job:
 
     def _spec(self, pod: PodTemplate, replicas: int | None, restart_policy: str) -> dict[str, Any]:
         spec: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
-        spec["template"] = {"metadata": _copied(pod.metadata), "spec": _copied(pod.spec)}
+        spec["template"] = {"metadata": pod.metadata, "spec": pod.spec}
         if restart_policy:
             spec["restartPolicy"] = restart_policy
         return spec
@@ -145,7 +145,7 @@ class _Job:
         pod = pod or self._pod_of(None, "", "")
         master = 1 if self.reader.sets_master_replicas else None
         return {
-            "Master": self._spec(pod, master, "Never"),
+            "Master": self._spec(_copy_of(pod), master, "Never"),
             "Worker": self._spec(pod, values.get("workers", 0), "Never"),
         }
 

@@ -12,6 +12,7 @@ from flyte_torchrun.backend.operator import (
     Pod,
     deleted_next,
     goes_on,
+    lacks_port,
     make_pods,
     refusals_of_definition,
     refusals_of_operator,
@@ -176,9 +177,10 @@ def render_all(
     message = as_message(template)
     operators = [(record, release_in(record, operator)) for record in operators_in(operator)]
     found = []
+    said: dict[tuple[str, str], dict[str, Any]] = {}  # many readers make the same job
     for reader in readers_in(flyte):
         made, release = _Made(message, reader, platform, overrides), release_in(reader, flyte)
-        found += [made.rendering(release, *each, has_pods=has_pods) for each in operators]
+        found += [made.rendering(release, *each, has_pods=has_pods, said=said) for each in operators]
     return found
 
 
@@ -188,6 +190,7 @@ class _Made:
     def __init__(self, template: Any, reader: Reader, platform: PlatformDefaults, overrides: Overrides) -> None:
         self.reader = reader
         self.job: dict[str, Any] | None = None
+        self.job_text = ""
         self.pod: Pod | None = None
         self.notes: tuple[Note, ...] = ()
         self.refusal: Refusal | None = None
@@ -195,6 +198,7 @@ class _Made:
         try:
             if template.type == _TASK_TYPE and reader.is_linked:
                 self.job, notes = build_job(maker)
+                self.job_text = json.dumps(self.job)
                 self.notes = tuple(notes)
             else:
                 self.pod = _plain_pod(maker)
@@ -205,18 +209,29 @@ class _Made:
         except ReaderError as error:
             self.refusal = Refusal("reader", error.code, (str(error),))
 
-    def rendering(self, flyte: str, operator: Operator, release: str, *, has_pods: bool = True) -> Rendering:
-        """With one operator."""
-        said: dict[str, Any] = {}
+    def rendering(
+        self,
+        flyte: str,
+        operator: Operator,
+        release: str,
+        *,
+        has_pods: bool = True,
+        said: dict[tuple[str, str], dict[str, Any]] | None = None,
+    ) -> Rendering:
+        """With one operator; `said` holds what operators have said of jobs, by the job and the operator."""
+        values: dict[str, Any] = {"pods": (), "pod_count": 0, "refusal": self.refusal}
         if self.pod is not None:
-            said = {"pods": (self.pod,), "pod_count": 1}
+            values |= {"pods": (self.pod,), "pod_count": 1}
         elif self.job is not None:
-            said = _operated(self.job, operator, _MOST_PODS if has_pods else 0)
-        values: dict[str, Any] = {"pods": (), "pod_count": 0, "refusal": self.refusal, **said}
+            said = {} if said is None else said
+            key = (self.job_text, operator.first)
+            if key not in said:
+                said[key] = _operated(self.job, operator, has_pods=has_pods)
+            values |= said[key]
         return Rendering(flyte=flyte, reader=self.reader, operator=release, job=self.job, notes=self.notes, **values)
 
 
-def _operated(job: dict[str, Any], operator: Operator, most_pods: int) -> dict[str, Any]:
+def _operated(job: dict[str, Any], operator: Operator, *, has_pods: bool) -> dict[str, Any]:
     """What the API server and the operator make of a job."""
     if refused := refusals_of_definition(job, operator):
         return {"refusal": Refusal("api server", "Invalid", tuple(refused))}
@@ -225,20 +240,15 @@ def _operated(job: dict[str, Any], operator: Operator, most_pods: int) -> dict[s
         if not goes_on(operator):
             return {"refusal": Refusal("operator", None, tuple(refused)), "warnings": tuple(warnings)}
         warnings += refused
-    completed: Mapping[str, Any] = job
-    pods: tuple[Pod, ...] = ()
-    if most_pods or refused:  # only a job that is wrong can fail here
-        completed = with_defaults(job, operator)
-        try:
-            pods = tuple(make_pods(completed, operator, range(most_pods or 1)))[:most_pods]
-        except ValueError as error:
-            return {"refusal": Refusal("operator", None, (str(error),)), "warnings": tuple(warnings)}
-    specs = completed["spec"]["pytorchReplicaSpecs"].values()
+    if lacks_port(job):
+        return {"refusal": Refusal("operator", None, ("port not found",)), "warnings": tuple(warnings)}
+    pods = tuple(make_pods(with_defaults(job, operator), operator, range(_MOST_PODS))) if has_pods else ()
+    specs = job["spec"]["pytorchReplicaSpecs"].values()
     return {
         "pods": pods,
         "pod_count": sum(max(spec.get("replicas", 1), 1) for spec in specs),
         "warnings": tuple(warnings),
-        "deleted_next": tuple(deleted_next(completed)),
+        "deleted_next": tuple(deleted_next(job)),
     }
 
 
