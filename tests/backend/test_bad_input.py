@@ -5,7 +5,7 @@ import math
 import pytest
 from flyteidl.core import tasks_pb2
 from google.protobuf import json_format
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flyte_torchrun.backend import render, render_all
@@ -41,6 +41,7 @@ IN_CONTAINER = st.sampled_from(["env", "ports", "resources", "args", "volumeMoun
 
 @settings(max_examples=600, deadline=None)
 @given(st.dictionaries(PARTS, JSON, max_size=3), st.dictionaries(IN_CONTAINER, JSON, max_size=3), st.booleans())
+@example(spec={"containers": [None, None]}, container={}, has_container=False)
 def test_a_pod_of_any_shape_is_a_job_or_a_refusal(spec, container, has_container):
     if has_container:
         spec = {**spec, "containers": [{"name": "main", "image": "x", **container}]}

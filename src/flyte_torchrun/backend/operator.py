@@ -254,10 +254,11 @@ def make_pods(job: Mapping[str, Any], operator: Operator, indices: range | None 
 
 
 def lacks_port(job: Mapping[str, Any]) -> bool:
-    """Whether `make_pods` fails for want of the rendezvous' port, which the operator gives to its own container only."""
+    """Whether `make_pods` fails for want of the rendezvous' port, which only the operator's own container gets."""
     specs = job["spec"]["pytorchReplicaSpecs"]
     needed = ["Master"] * ("Master" in specs) + ["Worker"] * ("elasticPolicy" in job["spec"])
-    return not all(role in specs and _has_own_container(specs[role]) for role in needed)
+    # A job without replicas has no pod that could want it.
+    return bool(specs) and not all(role in specs and _has_own_container(specs[role]) for role in needed)
 
 
 def _has_own_container(spec: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class PodTemplate:
         return [container for container in self.spec["containers"] if container["name"] == self.primary]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PodMaker:
     """Makes the pods of one task for one reader.
 
@@ -66,6 +67,7 @@ class PodMaker:
     platform: PlatformDefaults
     overrides: Overrides
 
+    @functools.cached_property
     def platform_resources(self) -> ResourceRequirements:
         """Defaults as requests, and limits."""
         given: Mapping[str, Any] = {}
@@ -164,7 +166,7 @@ class PodMaker:
         return given
 
     def _decorate(self, pod: PodTemplate, above: ResourceRequirements, kind: str) -> None:
-        platform = self.platform_resources()
+        platform = self.platform_resources
         added = self._variables() * (2 if self.reader.decorates_containers_twice and kind == "container" else 1)
         for container in pod.spec.get("initContainers", ()):
             treatment = self.reader.init_containers
@@ -207,6 +209,8 @@ class PodMaker:
 
     def _filled_in(self, text: str) -> str:
         """A command's word with what stands for `{{.input}}` and the like."""
+        if "{{" not in text:
+            return text
         name = re.sub(r"^[^a-zA-Z_]+", "a", self.overrides.name)
         values = {
             **self.overrides.paths,

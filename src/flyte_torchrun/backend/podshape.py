@@ -72,8 +72,12 @@ def _cleaned(value: Any, shape: Any) -> Any:
         return {key: _cleaned(item, parts.get(key)) for key, item in value.items() if item is not None}
     if isinstance(value, list):
         part = shape[0] if isinstance(shape, list) else None
-        empty: Any = (
-            {_TEXT: "", _NUMBER: 0}.get(part, {}) if isinstance(part, str) else {} if part is not None else None
-        )
-        return [empty if item is None else _cleaned(item, part) for item in value]
+        return [_empty(part) if item is None else _cleaned(item, part) for item in value]
     return value
+
+
+def _empty(shape: Any) -> Any:
+    """What null is in a list of such items; a new object each time, since items are changed where they are."""
+    if shape is None:
+        return None
+    return {_TEXT: "", _NUMBER: 0}.get(shape, {}) if isinstance(shape, str) else {}

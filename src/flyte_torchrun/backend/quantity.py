@@ -40,7 +40,7 @@ class Quantity:
     text: str
 
     def __bool__(self) -> bool:
-        return self.value != 0
+        return bool(self.value)
 
     def __str__(self) -> str:
         return self.text

@@ -16,7 +16,7 @@ from flyte_torchrun.backend.structs import struct_to_json
 from flyte_torchrun.schema import Reader, ReplicaResources, ZeroWorkers
 from flyte_torchrun.schema.messages import Enumeration, schema_of
 
-__all__ = ["CONTAINER_NAME", "Note", "build_job"]
+__all__ = ["CONTAINER_NAME", "Note", "Payloads", "build_job"]
 
 CONTAINER_NAME = "pytorch"  # the operator looks for a container of this name
 
@@ -56,18 +56,48 @@ class Note:
         return f"{self.path}: {self.effect}: {self.text}"
 
 
-def build_job(maker: PodMaker) -> tuple[dict[str, Any], list[Note]]:
+class Payloads:
+    """A template's payload as each schema reads it; most readers share one with others."""
+
+    def __init__(self, template: Any) -> None:
+        self._template = template
+        self._read: dict[tuple[str, int], Payload] = {}
+
+    def read(self, schema: str, version: int) -> Payload:
+        """The payload of a task_type_version.
+
+        Raises:
+            ReaderError: it cannot be read.
+        """
+        if (schema, version) not in self._read:
+            self._read[schema, version] = self._payload(schema, version)
+        return self._read[schema, version]
+
+    def _payload(self, schema: str, version: int) -> Payload:
+        custom = None
+        try:
+            if not self._template.HasField("custom"):
+                raise JsonError("nil Struct Object passed")
+            custom = struct_to_json(self._template.custom)
+            return read_payload(custom, schema_of(schema), version)
+        except JsonError as error:
+            shown = "" if custom is None else json_text(custom)
+            raise ReaderError(f"invalid TaskSpecification [{shown}], Err: [{error}]") from error
+
+
+def build_job(maker: PodMaker, payloads: Payloads) -> tuple[dict[str, Any], list[Note]]:
     """The PyTorchJob as Kubernetes' JSON, and what did not arrive as it was written.
 
     Raises:
         ReaderError: the reader refuses the task.
     """
-    return _Job(maker).build()
+    return _Job(maker, payloads).build()
 
 
 class _Job:
-    def __init__(self, maker: PodMaker) -> None:
+    def __init__(self, maker: PodMaker, payloads: Payloads) -> None:
         self.maker = maker
+        self.payloads = payloads
         self.reader: Reader = maker.reader
         self.schema = schema_of(self.reader.schema)
         self.notes: list[Note] = []
@@ -77,7 +107,7 @@ class _Job:
         first = self._pod() if self.reader.builds_pod_first else None
         if version > 1:
             raise ReaderError(f"Invalid TaskSpecification, unsupported task template version [{version}] key")
-        payload = self._payload(version)
+        payload = self.payloads.read(self.reader.schema, version)
         values = payload.values
         self._note_unknown(payload, version)
         replicas = self._replicas_of_version_1(values, first) if version else self._replicas_of_version_0(values, first)
@@ -99,17 +129,6 @@ class _Job:
 
     def _note(self, path: str, effect: str, text: str) -> None:
         self.notes.append(Note(path, effect, text))
-
-    def _payload(self, version: int) -> Payload:
-        template, custom = self.maker.template, None
-        try:
-            if not template.HasField("custom"):
-                raise JsonError("nil Struct Object passed")
-            custom = struct_to_json(template.custom)
-            return read_payload(custom, self.schema, version)
-        except JsonError as error:
-            shown = "" if custom is None else json_text(custom)
-            raise ReaderError(f"invalid TaskSpecification [{shown}], Err: [{error}]") from error
 
     def _note_unknown(self, payload: Payload, version: int) -> None:
         for path in sorted(payload.unknown):
@@ -234,7 +253,7 @@ class _Job:
             self._note(f"{path}{replica.where}.resources", "changed", "it hides the resources of with_overrides")
         if rule not in _FILLED:
             return asked
-        filled = asked.filled(self.maker.platform_resources(), assigns=True)
+        filled = asked.filled(self.maker.platform_resources, assigns=True)
         for name in ("cpu", "memory"):
             if name not in asked.requests and name not in asked.limits:
                 text = (

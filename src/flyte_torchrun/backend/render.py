@@ -21,7 +21,7 @@ from flyte_torchrun.backend.operator import (
 )
 from flyte_torchrun.backend.platform import Overrides, PlatformDefaults
 from flyte_torchrun.backend.pod import PodMaker
-from flyte_torchrun.backend.reader import CONTAINER_NAME, Note, build_job
+from flyte_torchrun.backend.reader import CONTAINER_NAME, Note, Payloads, build_job
 from flyte_torchrun.schema import Operator, Reader, operator_of, operators_in, reader_of, readers_in, release_in
 
 __all__ = ["Refusal", "Rendering", "as_message", "render", "render_all"]
@@ -148,7 +148,9 @@ def render(
     """
     reader, release = reader_of(flyte)
     record, operator_release = operator_of(operator)
-    return _Made(as_message(template), reader, platform, overrides).rendering(release, record, operator_release)
+    message = as_message(template)
+    made = _Made(PodMaker(message, reader, platform, overrides), Payloads(message))
+    return made.rendering(release, record, operator_release, _Answers(has_pods=True))
 
 
 def render_all(
@@ -177,28 +179,28 @@ def render_all(
     message = as_message(template)
     operators = [(record, release_in(record, operator)) for record in operators_in(operator)]
     found = []
-    said: dict[tuple[str, str], dict[str, Any]] = {}  # many readers make the same job
+    payloads = Payloads(message)
+    answers = _Answers(has_pods=has_pods)
     for reader in readers_in(flyte):
-        made, release = _Made(message, reader, platform, overrides), release_in(reader, flyte)
-        found += [made.rendering(release, *each, has_pods=has_pods, said=said) for each in operators]
+        made = _Made(PodMaker(message, reader, platform, overrides), payloads)
+        release = release_in(reader, flyte)
+        found += [made.rendering(release, *each, answers) for each in operators]
     return found
 
 
 class _Made:
     """What a reader makes of a task, whichever operator is next."""
 
-    def __init__(self, template: Any, reader: Reader, platform: PlatformDefaults, overrides: Overrides) -> None:
+    def __init__(self, maker: PodMaker, payloads: Payloads) -> None:
+        template, reader = maker.template, maker.reader
         self.reader = reader
         self.job: dict[str, Any] | None = None
-        self.job_text = ""
         self.pod: Pod | None = None
         self.notes: tuple[Note, ...] = ()
         self.refusal: Refusal | None = None
-        maker = PodMaker(template, reader, platform, overrides)
         try:
             if template.type == _TASK_TYPE and reader.is_linked:
-                self.job, notes = build_job(maker)
-                self.job_text = json.dumps(self.job)
+                self.job, notes = build_job(maker, payloads)
                 self.notes = tuple(notes)
             else:
                 self.pod = _plain_pod(maker)
@@ -209,26 +211,32 @@ class _Made:
         except ReaderError as error:
             self.refusal = Refusal("reader", error.code, (str(error),))
 
-    def rendering(
-        self,
-        flyte: str,
-        operator: Operator,
-        release: str,
-        *,
-        has_pods: bool = True,
-        said: dict[tuple[str, str], dict[str, Any]] | None = None,
-    ) -> Rendering:
-        """With one operator; `said` holds what operators have said of jobs, by the job and the operator."""
+    def rendering(self, flyte: str, operator: Operator, release: str, answers: _Answers) -> Rendering:
+        """With one operator."""
         values: dict[str, Any] = {"pods": (), "pod_count": 0, "refusal": self.refusal}
         if self.pod is not None:
             values |= {"pods": (self.pod,), "pod_count": 1}
         elif self.job is not None:
-            said = {} if said is None else said
-            key = (self.job_text, operator.first)
-            if key not in said:
-                said[key] = _operated(self.job, operator, has_pods=has_pods)
-            values |= said[key]
+            values |= answers.of(self.job, operator)
         return Rendering(flyte=flyte, reader=self.reader, operator=release, job=self.job, notes=self.notes, **values)
+
+
+class _Answers:
+    """What the operators make of jobs; each is asked once about a job, which many readers make."""
+
+    def __init__(self, *, has_pods: bool) -> None:
+        self._has_pods = has_pods
+        self._known: list[tuple[dict[str, Any], dict[str, dict[str, Any]]]] = []
+
+    def of(self, job: dict[str, Any], operator: Operator) -> dict[str, Any]:
+        """As values of a `Rendering`."""
+        answers = next((answers for known, answers in self._known if known == job), None)
+        if answers is None:
+            answers = {}
+            self._known.append((job, answers))
+        if operator.first not in answers:
+            answers[operator.first] = _operated(job, operator, has_pods=self._has_pods)
+        return answers[operator.first]
 
 
 def _operated(job: dict[str, Any], operator: Operator, *, has_pods: bool) -> dict[str, Any]:

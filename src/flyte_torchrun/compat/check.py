@@ -214,23 +214,18 @@ def _of_operators(renderings: list[Rendering], operators: list[str], intent: Int
 
 def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Findings that say the same of several releases, as one: first over the operators, then over the readers."""
-    by_operators: dict[tuple[Any, ...], Finding] = {}
+    by_operators: dict[tuple[Any, ...], tuple[Finding, list[str]]] = {}
     for finding in findings:
         key = (*_said(finding), finding.flyte, bool(finding.operators))
-        known = by_operators.get(key)
-        operators = finding.operators if known is None else (*known.operators, *finding.operators)
-        by_operators[key] = replace(known or finding, operators=operators)
-    by_readers: dict[tuple[Any, ...], Finding] = {}
-    for finding in by_operators.values():
-        key = (*_said(finding), finding.operators)
-        known = by_readers.get(key)
-        flyte = (
-            finding.flyte
-            if known is None
-            else (*known.flyte, *(each for each in finding.flyte if each not in known.flyte))
+        by_operators.setdefault(key, (finding, []))[1].extend(finding.operators)
+    by_readers: dict[tuple[Any, ...], tuple[Finding, dict[str, None]]] = {}
+    for finding, operators in by_operators.values():
+        key = (*_said(finding), *operators)
+        by_readers.setdefault(key, (replace(finding, operators=tuple(operators)), {}))[1].update(
+            dict.fromkeys(finding.flyte)
         )
-        by_readers[key] = replace(known or finding, flyte=flyte)
-    yield from by_readers.values()
+    for finding, readers in by_readers.values():
+        yield replace(finding, flyte=tuple(readers))
 
 
 def _said(finding: Finding) -> tuple[Any, ...]:
