@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import flyte
+import flyte.types
 from flyte._context import ContextData, internal_ctx
 from flyte._initialize import get_init_config, is_initialized
 from flyte.models import TaskContext
